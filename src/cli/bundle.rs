@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 use super::answers::around::{Served, UNREADABLE, list_kind, resource};
 use super::answers::files::BUNDLE;
-use super::answers::{API_VERSION, Access, Gathered, OUR_PODS, Verdict, block_on};
+use super::answers::replicas::OUR_PODS;
+use super::answers::{API_VERSION, Access, Gathered, Verdict, block_on};
 use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
 use crate::controller::dry_run::{self, Proposal};

@@ -1,6 +1,6 @@
 //! The lead of this process: until when it may write, and the fence that checks that when each write is sent.
 //!
-//! Does not know how a lead is won. Keeps one invariant: no write begins behind the fence after the lead has ended, however
+//! Does not know how a lead is won. Also keeps the time of the last write, for the Lease. Keeps one invariant: no write begins behind the fence after the lead has ended, however
 //! late a timer or a task notices that (a process that was stopped by SIGSTOP goes on where it was).
 
 use std::future::Future;
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
 use crate::model::leadership::Leadership;
+use crate::model::time::Timestamp;
 
 /// Until when the process leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,19 +31,24 @@ enum Term {
 #[derive(Debug, Clone)]
 pub struct Lead {
     term: watch::Sender<Term>,
+    last_write: watch::Sender<Option<Timestamp>>,
 }
 
 impl Lead {
     /// The lead of a process that runs without an election: it never ends.
     #[must_use]
     pub fn unelected() -> Self {
-        Self { term: watch::Sender::new(Term::Unelected) }
+        Self::of(Term::Unelected)
     }
 
     /// The lead of a process that has yet to win one.
     #[must_use]
     pub fn to_be_won() -> Self {
-        Self { term: watch::Sender::new(Term::Ended) }
+        Self::of(Term::Ended)
+    }
+
+    fn of(term: Term) -> Self {
+        Self { term: watch::Sender::new(term), last_write: watch::Sender::new(None) }
     }
 
     /// Whether the process may write now.
@@ -59,6 +65,16 @@ impl Lead {
     #[must_use]
     pub fn leadership(&self) -> Leadership {
         if self.holds() { Leadership::Leads } else { Leadership::StandsBy }
+    }
+
+    /// A write of the loop took effect at this time.
+    pub(super) fn has_written(&self, at: Timestamp) {
+        self.last_write.send_replace(Some(at));
+    }
+
+    /// When a write of the loop last took effect in this process.
+    pub(super) fn last_write(&self) -> Option<Timestamp> {
+        *self.last_write.borrow()
     }
 
     /// It lasts until this time now.

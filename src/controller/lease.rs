@@ -36,6 +36,7 @@ mod record;
 
 use decision::{Own, Sight, Step, decide};
 pub use decision::{Timing, TimingError};
+pub use record::{LAST_WRITE, VERSION};
 
 /// The name of the Lease. It is fixed, so that two installations in one cluster exclude each other.
 pub const NAME: &str = FIELD_MANAGER;
@@ -407,6 +408,7 @@ impl Part {
             }
             (Step::Read | Step::Wait(_), _) | (Step::Take | Step::Renew, None) => (None, false),
         };
+        let lease = lease.map(|lease| record::described(lease, self.lead.last_write()));
         let renewal = lease.as_ref().and_then(record::renew_time).map(str::to_owned);
         let sent = Sent { at, renewal };
         Box::pin(async move {

@@ -296,6 +296,9 @@ impl Loop {
             Input::Speakers(kind, news) => self.world.observe_speakers(kind, news),
             Input::Finished(outcome) => {
                 self.reporter.finished(&self.world, &outcome);
+                if outcome.took_effect() && matches!(outcome.request, Request::Write(_)) {
+                    self.executor.clients.lead.has_written(self.clock.now().wall);
+                }
                 self.world.finish(*outcome, self.clock.now());
             }
         }

@@ -4,9 +4,11 @@
 //! count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::conditions;
 use super::findings;
+use super::forecast;
 use super::holders;
 use super::remedy::Remedy;
 use super::tally::{self, NodeState, Tally};
@@ -17,7 +19,7 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::{NodePlan, Unmet, Verdict, Wait};
 use crate::model::status::{CidrCounts, Need, word};
 use crate::model::time::Timestamp;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
 /// The kind of a problem of nodes for which no pool has a free block.
@@ -78,6 +80,9 @@ pub struct PoolRow {
     pub wait_growth: usize,
     /// Since when the longest wait for a block of it lasts, by need, as its status says.
     pub oldest: BTreeMap<Need, Timestamp>,
+    /// The time until it has no free block, by family, where there is a trend. In whole hours, or in whole minutes where it
+    /// is shorter than two hours.
+    pub full_in: BTreeMap<Family, Duration>,
 }
 
 /// Something that is wrong, with all the nodes or objects that it is about.
@@ -93,9 +98,9 @@ pub struct Problem {
     pub next: Option<String>,
 }
 
-/// The overview of a world, with the plan of each of its nodes.
+/// The overview of a world at a time, with the plan of each of its nodes.
 #[must_use]
-pub fn overview(world: &World, plans: &[NodePlan]) -> Overview {
+pub fn overview(world: &World, plans: &[NodePlan], now: Timestamp) -> Overview {
     let plans: BTreeMap<&NodeName, &NodePlan> = plans.iter().map(|plan| (&plan.node, plan)).collect();
     let mut nodes = NodeTotals::default();
     let (mut first, mut growth) = (BTreeSet::new(), BTreeSet::new());
@@ -123,7 +128,7 @@ pub fn overview(world: &World, plans: &[NodePlan]) -> Overview {
         }
     }
     let tallies = tally::of_all(world);
-    let pools = tallies.iter().map(|(name, tally)| row(world, name, tally, &first, &growth)).collect();
+    let pools = tallies.iter().map(|(name, tally)| row(world, name, tally, &first, &growth, now)).collect();
     Overview { nodes, pools, problems: problems(world, &plans, &first, &|_, _| true) }
 }
 
@@ -152,6 +157,7 @@ fn row(
     tally: &Tally,
     first: &BTreeSet<&NodeName>,
     growth: &BTreeSet<&NodeName>,
+    now: Timestamp,
 ) -> PoolRow {
     let sum = |count: fn(&crate::model::status::FamilyCounts) -> u64| {
         tally.families.values().map(count).fold(0u64, u64::saturating_add)
@@ -170,7 +176,18 @@ fn row(
         wait_first: of_pool(first),
         wait_growth: of_pool(growth),
         oldest: waits::of_pool(world, name).map(|(need, _, since)| (need, since)).collect(),
+        full_in: forecast::of_pool(world, name, tally, now)
+            .into_iter()
+            .map(|(family, left)| (family, rounded(left)))
+            .collect(),
     }
+}
+
+/// A time span as it is shown. So an answer stays the same while nothing happens.
+fn rounded(span: Duration) -> Duration {
+    let (seconds, hour) = (span.as_secs(), 3600);
+    let unit = if seconds < 2 * hour { 60 } else { hour };
+    Duration::from_secs(seconds - seconds % unit)
 }
 
 /// The state of a pool in one word.

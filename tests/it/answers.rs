@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-use crate::scene::{cilium_node, join_one, versions};
+use crate::scene::{SOON, cilium_node, join_one, versions};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::controller::{Controller, ELECTED};
 use crate::support::kubectl::kubectl;
@@ -127,6 +127,15 @@ pub(crate) async fn sixty_nodes(rig: &Rig) -> Result<()> {
     zone(rig, "d", 16, "draining", [10, 3, 0], 16).await?;
     zone(rig, "lost", 4, "none", [0, 0, 0], 0).await?;
     cluster.create_node(&NodeSpec::new("win").label("kubernetes.io/os", "windows")).await?;
+    // The controller has recorded that nodes had four blocks of a pool when its last six hours began.
+    let counts = json!({
+        "blocks": {"total": 64, "held": 10, "draining": 0, "cooling": 0, "free": 54},
+        "addresses": {"published": 160, "free": 756},
+        "history": [{"time": "2026-01-02T00:00:00Z", "onNodes": 4}],
+    });
+    let status = Patch::Merge(json!({"status": {"ipv4": counts}}));
+    let as_controller = PatchParams::apply("cilium-node-ipam");
+    Kind::Pool.api(&rig.control_plane.admin).patch_status("rack", &as_controller, &status).await?;
     // Another writer has put a range of the pool onto a CiliumNode.
     cluster.create_node(&NodeSpec::new("odd").label("zone", "other")).await?;
     let foreign = json!({"podCIDRs": ["10.2.0.240/28"], "pool": {}});
@@ -332,7 +341,9 @@ async fn one_command_answers_each_question() -> Result<()> {
         status.assert_lines(&[
             "controller no leader: Lease kube-system/cilium-node-ipam does not exist, mode crd, not frozen",
             "nodes 60: 48 served, 6 WITHOUT ADDRESSES, 0 want growth, 5 without a pool, 1 not Linux",
-            "full Exhausted 14 8/8 0 6/0 -",
+            "full Exhausted 14 8/8 0 6/0 - -",
+            // 54 blocks at one per hour.
+            "rack Ready 10 10/64 54 0/0 - ~2d",
         ])?;
         ensure!(
             status.text.contains(
@@ -344,7 +355,7 @@ async fn one_command_answers_each_question() -> Result<()> {
         ensure!(status.text.contains("next: cilium-node-ipam why f09"), "{}", status.text);
         ensure!(status.text.lines().all(|line| !line.contains('\u{1b}')), "colour without a terminal");
         let wide = ask(plane, &["status", "-o", "wide"]).await?;
-        wide.assert_lines(&["full Exhausted 14 8/8 0 6/0 - 0 zone=f 10.1.0.0/25=8/8"])?;
+        wide.assert_lines(&["full Exhausted 14 8/8 0 6/0 - - 0 zone=f 10.1.0.0/25=8/8"])?;
         let object = ask(plane, &["status", "-o", "json"]).await?.json()?;
         let of_edge = &object["pools"][1]["cidrs"];
         let expected = json!([{
@@ -352,6 +363,8 @@ async fn one_command_answers_each_question() -> Result<()> {
             "excluded": 0,
         }]);
         ensure!(*of_edge == expected, "{object}");
+        let lasts: Vec<&Value> = (0..4).map(|pool| &object["pools"][pool]["fullInSeconds"]["ipv4"]).collect();
+        ensure!(lasts == [&Value::Null, &Value::Null, &Value::Null, &json!(54 * 3600)], "{object}");
         ensure!(object["apiVersion"] == "cli.nodeipam.io/v1" && object["kind"] == "Status", "{object}");
         ensure!(object["nodes"]["withoutAddresses"] == 6 && object["nodes"]["noPool"] == 5, "{object}");
 
@@ -427,6 +440,32 @@ async fn one_command_answers_each_question() -> Result<()> {
     .await
 }
 
+/// The first line has the version of the leader, its replicas, and the time of its last write.
+async fn says_who_leads(rig: &Rig) -> Result<()> {
+    let plane = &rig.control_plane;
+    let pods: Api<Pod> = Api::namespaced(plane.admin.clone(), "kube-system");
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": "replica", "labels": {"app.kubernetes.io/name": "cilium-node-ipam"}},
+        "spec": {"nodeName": "n", "containers": [{"name": "controller", "image": "controller"}]},
+    }))?;
+    pods.create(&PostParams::default(), &pod).await?;
+    let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    pods.patch_status("replica", &PatchParams::default(), &Patch::Merge(ready)).await?;
+    // The Lease tells of the write when it is renewed.
+    let tells_of_write = async || {
+        let object = ask(plane, &["status", "-o", "json"]).await?.json()?;
+        ensure!(object["controller"]["replicas"] == json!({"all": 1, "ready": 1}), "{object}");
+        Ok(object["controller"]["lastWrite"].is_string())
+    };
+    rig.cluster.wait_until("the time of the last write", SOON, tells_of_write).await?;
+    let status = ask(plane, &["status"]).await?;
+    let begin = format!("controller  {}, 1 of 1 replica ready, ", env!("CARGO_PKG_VERSION"));
+    ensure!(status.text.starts_with(&begin), "{}", status.text);
+    let line = status.text.lines().next().unwrap_or_default();
+    ensure!(line.contains(" leads, mode crd, not frozen, last write ") && line.ends_with("s ago"), "{line}");
+    Ok(())
+}
+
 /// With `--wait` for as long as the node has no block, and with `--watch` until it is interrupted.
 #[tokio::test(flavor = "multi_thread")]
 async fn status_waits_until_nothing_is_wrong_and_watches_until_it_is_interrupted() -> Result<()> {
@@ -443,6 +482,7 @@ async fn status_waits_until_nothing_is_wrong_and_watches_until_it_is_interrupted
         ensure!(waited.code == Some(0), "{:?} {} {}", waited.code, waited.text, waited.errors);
         waited.assert_lines(&["No problem found."])?;
 
+        says_who_leads(rig).await?;
         let mut watching = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"))
             .args(["status", "--watch"])
             .env("KUBECONFIG", &plane.admin_kubeconfig)

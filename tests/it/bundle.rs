@@ -142,7 +142,7 @@ async fn a_bundle_answers_like_its_cluster() -> Result<()> {
         }
         let screen = ask(plane, &["status", "--from", &named]).await?;
         ensure!(screen.code == Some(1), "{:?} {}", screen.code, screen.errors);
-        screen.assert_lines(&["full Exhausted 14 8/8 0 6/0 -"])?;
+        screen.assert_lines(&["full Exhausted 14 8/8 0 6/0 - -"])?;
         ensure!(screen.text.contains("next: cilium-node-ipam why node-"), "{}", screen.text);
         ensure!(versions(rig, &Kind::ALL).await? == before, "a command wrote something");
         Ok(())

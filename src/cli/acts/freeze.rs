@@ -8,7 +8,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PostParams, Preconditions};
 use serde_json::{Value, json};
 
 use super::{Answer, Consent, FIELD_MANAGER, patch_params, within};
-use crate::cli::answers::{Cluster, Gathered, OUR_PODS, Verdict, block_on, fields};
+use crate::cli::answers::replicas::OUR_PODS;
+use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
 use crate::controller::client::Clients;
 use crate::controller::dry_run::{self, Proposal};
 use crate::model::freeze::Switch;

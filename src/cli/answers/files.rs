@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::{anyhow, bail};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::around::{self, Objects};
+use super::replicas::{OUR_PODS, Replicas};
 use crate::cli::documents::{Depth, Input};
 use crate::controller::client::FIELD_MANAGER;
 use crate::controller::clock::Clock;
@@ -55,6 +56,8 @@ pub(super) struct Files {
     pub(super) namespaces: Namespaces,
     /// The Lease of the controller; an error says that it is unknown.
     pub(super) lease: Result<Option<Lease>, String>,
+    /// The Pods of the controller.
+    pub(super) replicas: Option<Replicas>,
 }
 
 /// The documents in files, before they are a world.
@@ -84,8 +87,9 @@ impl Documents {
         let Self { by_kind, now, namespaces, mut objects } = self;
         let bundle = by_kind.get(BUNDLE).and_then(|found| found.first());
         let lease = lease(by_kind.get("Lease").map(Vec::as_slice).unwrap_or_default(), bundle, &namespaces);
+        let replicas = replicas(by_kind.get("Pod").map(Vec::as_slice).unwrap_or_default(), &namespaces);
         let world = gathered(&by_kind, &namespaces, &mut objects)?;
-        Ok(Files { world, objects, now, namespaces, lease })
+        Ok(Files { world, objects, now, namespaces, lease, replicas })
     }
 }
 
@@ -142,6 +146,16 @@ fn lease(found: &[Value], bundle: Option<&Value>, namespaces: &Namespaces) -> Re
         None if bundle.is_some_and(|bundle| bundle["hasLease"] == false) => Ok(None),
         None => Err("the files have no Lease of it".to_owned()),
     }
+}
+
+/// The Pods of the controller among these.
+fn replicas(pods: &[Value], namespaces: &Namespaces) -> Option<Replicas> {
+    let (key, value) = OUR_PODS.split_once('=')?;
+    let ours = pods.iter().filter(|pod| {
+        pod["metadata"]["namespace"] == namespaces.own.as_str() && pod["metadata"]["labels"][key] == value
+    });
+    let pods: Vec<Pod> = ours.filter_map(|pod| Pod::deserialize(pod).ok()).collect();
+    Replicas::of(&pods)
 }
 
 /// A manifest that was never in a cluster has no uid and no version.

@@ -5,12 +5,14 @@
 
 pub(in crate::cli) mod around;
 pub mod check;
+mod controller;
 pub(in crate::cli) mod files;
 mod follow;
 pub mod map;
 mod paint;
 pub mod plan;
 pub mod preflight;
+pub(in crate::cli) mod replicas;
 pub mod routes;
 pub mod status;
 pub mod who;
@@ -30,6 +32,7 @@ use http::Uri;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use replicas::Replicas;
 use serde_json::{Map, Value};
 
 use super::program::program;
@@ -53,9 +56,6 @@ use crate::world::World;
 
 /// The version of the JSON and YAML that these commands print.
 pub const API_VERSION: &str = "cli.nodeipam.io/v1";
-
-/// The label of the controller's Pods.
-pub(in crate::cli) const OUR_PODS: &str = "app.kubernetes.io/name=cilium-node-ipam";
 
 /// The time limit of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -155,6 +155,7 @@ enum Live {
         objects: around::Objects,
         /// The Lease of the controller; an error says that it is unknown.
         lease: Box<Result<Option<Lease>, String>>,
+        replicas: Option<Replicas>,
         cilium_namespace: String,
     },
 }
@@ -222,10 +223,11 @@ impl Source {
             let Gathered { clients, world, now } = self.cluster.access.gather().await?;
             return Ok((Live::Cluster(clients), world, now));
         };
-        let Files { world, objects, now, namespaces, lease } =
+        let Files { world, objects, now, namespaces, lease, replicas } =
             files::read(std::slice::from_ref(path), self.namespaces())?;
         BrokenInvariant::of(world.check())?;
-        Ok((Live::Files { objects, lease: Box::new(lease), cilium_namespace: namespaces.cilium }, world, now))
+        let (lease, cilium_namespace) = (Box::new(lease), namespaces.cilium);
+        Ok((Live::Files { objects, lease, replicas, cilium_namespace }, world, now))
     }
 }
 

@@ -3,19 +3,15 @@
 use std::time::Duration;
 
 use anstyle::Style;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use serde_json::{Value, json};
 
 use super::super::program::program;
+use super::controller::{Controller, NO_LEADER};
 use super::follow::{self, Screen};
 use super::paint::{FINE, PLAIN, WAITS, WRONG, painted};
-use super::{Cluster, Listed, Live, OUR_PODS, Source, Verdict, block_on, fields};
-use crate::controller::lease;
+use super::{Cluster, Source, Verdict, block_on, fields};
 use crate::model::counted::{counted, shown};
-use crate::model::freeze::Switch;
 use crate::model::time::Timestamp;
-use crate::publisher::Mode;
 use crate::view::overview::{Overview, PoolRow, Problem, overview};
 
 /// Show the state of the cluster on one screen: who leads, how nodes are served, the pools, and every problem with its
@@ -78,6 +74,9 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
     })
 }
 
+/// The longest forecast that is shown: it extends the grants of six hours.
+const LONGEST: Duration = Duration::from_secs(90 * 86_400);
+
 /// Clears a terminal (ECMA-48: erase in page, cursor position).
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
@@ -90,8 +89,8 @@ struct Answer {
 impl Answer {
     async fn of(cluster: &Source) -> anyhow::Result<Self> {
         let listed = cluster.list().await?;
-        let controller = Controller::of(&listed, &cluster.access.cilium_namespace).await;
-        let mut overview = overview(&listed.world, &listed.plans);
+        let controller = Controller::of(&listed, &cluster.access).await;
+        let mut overview = overview(&listed.world, &listed.plans, listed.now.wall);
         overview.problems.splice(0..0, controller.problems.clone());
         Ok(Self { controller, overview })
     }
@@ -124,97 +123,6 @@ impl PartialEq for Answer {
     }
 }
 
-/// The kind of the problem that no controller leads.
-const NO_LEADER: &str = "NoLeader";
-
-/// What is known of the controller itself.
-struct Controller {
-    /// Who holds the Lease, by the name of its Pod.
-    leader: Option<String>,
-    /// In a sentence, for people.
-    lease: String,
-    /// The mode of Cilium, or why the controller is passive.
-    mode: Result<String, String>,
-    /// What is frozen, a sentence each.
-    frozen: Vec<String>,
-    problems: Vec<Problem>,
-    /// The time of the list.
-    now: Timestamp,
-}
-
-impl Controller {
-    async fn of(listed: &Listed, namespace: &str) -> Self {
-        let (namespace, found) = match &listed.live {
-            Live::Cluster(clients) => {
-                let api: Api<Lease> = Api::namespaced(clients.reads.clone(), namespace);
-                let name = format!("Lease {namespace}/{}", lease::NAME);
-                let found = match tokio::time::timeout(clients.timeout, api.get_opt(lease::NAME)).await {
-                    Ok(Ok(found)) => Ok(found),
-                    Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
-                        Err(format!("you are not allowed to get {name}"))
-                    }
-                    Ok(Err(_)) | Err(_) => Err(format!("no answer for {name}")),
-                };
-                (namespace, found)
-            }
-            Live::Files { lease, cilium_namespace, .. } => (cilium_namespace.as_str(), (**lease).clone()),
-        };
-        let name = format!("Lease {namespace}/{}", lease::NAME);
-        let (leader, lease, is_led) = match found {
-            Ok(Some(lease)) => of_lease(&lease, listed.now.wall),
-            Ok(None) => (None, format!("no leader: {name} does not exist"), false),
-            Err(why) => (None, format!("leader unknown: {why}"), true),
-        };
-        let world = &listed.world;
-        let mode = match world.mode() {
-            Mode::Active(publisher) => Ok(publisher.ipam_mode().as_str().to_owned()),
-            Mode::Passive(why) => Err(why.clone()),
-        };
-        let frozen: Vec<String> =
-            Switch::ALL.into_iter().filter_map(|switch| world.freeze().told(switch)).collect();
-        let problem = |kind, message: String, next: Option<&str>| Problem {
-            kind,
-            subjects: Vec::new(),
-            message,
-            next: next.map(str::to_owned),
-        };
-        let mut problems = Vec::new();
-        if !is_led {
-            let message = format!(
-                "no controller is running, and nodes get no more blocks ({lease}): kubectl -n {namespace} get \
-                 pods -l {OUR_PODS}"
-            );
-            problems.push(problem(NO_LEADER, message, None));
-        }
-        if let Err(why) = &mode {
-            problems.push(problem("Passive", format!("the controller is passive: {why}"), None));
-        }
-        problems.extend(frozen.iter().map(|what| problem("Frozen", format!("frozen: {what}"), None)));
-        Self { leader, lease, mode, frozen, problems, now: listed.now.wall }
-    }
-}
-
-/// Who holds a Lease, a sentence about it, and whether its holder is at work.
-fn of_lease(lease: &Lease, now: Timestamp) -> (Option<String>, String, bool) {
-    let spec = lease.spec.clone().unwrap_or_default();
-    let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
-        return (None, "no leader: the Lease has no holder".to_owned(), false);
-    };
-    let name = holder.split_once('_').map_or(holder.as_str(), |(name, _)| name).to_owned();
-    let age = spec.renew_time.map(|renewed| now.duration_since(renewed.0).as_secs().max(0));
-    let duration = i64::from(spec.lease_duration_seconds.unwrap_or(15));
-    match age {
-        // Twice: the clocks of two machines differ.
-        Some(age) if age > 2 * duration => {
-            let sentence =
-                format!("no leader: {name} renewed its Lease {age} s ago, and it is valid for {duration} s");
-            (Some(name), sentence, false)
-        }
-        Some(age) => (Some(name.clone()), format!("{name} leads, renewed {age} s ago"), true),
-        None => (Some(name.clone()), format!("{name} leads"), true),
-    }
-}
-
 fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<String> {
     let mode = match &controller.mode {
         Ok(mode) => format!("mode {mode}"),
@@ -223,8 +131,16 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
     let frozen =
         if controller.frozen.is_empty() { "not frozen".to_owned() } else { painted(WRONG, "FROZEN") };
     let nodes = &overview.nodes;
+    let replicas = controller.replicas.map(|replicas| {
+        let text = format!("{} of {} ready", replicas.ready, counted(replicas.all, "replica"));
+        painted(if replicas.ready == replicas.all { PLAIN } else { WAITS }, &text)
+    });
+    let last_write = controller.last_write.map(|at| format!("last write {} ago", since(at, controller.now)));
+    let version = controller.version.clone();
+    let parts = [version, replicas, Some(controller.lease.clone()), Some(mode), Some(frozen), last_write];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     let mut lines = vec![
-        format!("controller  {}, {mode}, {frozen}", controller.lease),
+        format!("controller  {}", parts.join(", ")),
         format!(
             "nodes       {}: {} served, {}, {} want growth, {} without a pool, {} not Linux",
             nodes.all,
@@ -242,7 +158,8 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
     if overview.pools.is_empty() {
         lines.push("The cluster has no pools: kubectl apply -f POOL.yaml".to_owned());
     } else {
-        let mut headers = vec!["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)", "OLDEST"];
+        let mut headers =
+            vec!["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)", "OLDEST", "LASTS"];
         headers.extend(cluster.wide(["PRIORITY", "SELECTOR", "CIDRS(HELD/ALL)"]));
         let rows = overview.pools.iter().map(|pool| {
             let mut row = row(pool, controller.now);
@@ -276,8 +193,7 @@ fn style_of(pool: &PoolRow) -> Style {
 }
 
 fn row(pool: &PoolRow, now: Timestamp) -> Vec<String> {
-    let oldest = pool.oldest.values().min().map(|since| age(now.duration_since(*since).as_secs()));
-
+    let oldest = pool.oldest.values().min().map(|at| since(*at, now));
     vec![
         pool.name.to_string(),
         pool.state.clone(),
@@ -286,7 +202,18 @@ fn row(pool: &PoolRow, now: Timestamp) -> Vec<String> {
         shown(pool.free),
         format!("{}/{}", pool.wait_first, pool.wait_growth),
         oldest.unwrap_or_else(|| "-".to_owned()),
+        lasts(pool),
     ]
+}
+
+/// How long the free blocks of a pool last, if nodes get them as in the last hours.
+fn lasts(pool: &PoolRow) -> String {
+    match pool.full_in.values().min() {
+        Some(left) if *left > LONGEST => format!(">{}", age(LONGEST.as_secs().cast_signed())),
+        Some(left) if !left.is_zero() => format!("~{}", age(left.as_secs().cast_signed())),
+        // It is full, or there is no trend.
+        Some(_) | None => "-".to_owned(),
+    }
 }
 
 /// The cells of the wide form.
@@ -301,6 +228,11 @@ fn more(pool: &PoolRow) -> [String; 3] {
         .iter()
         .map(|(cidr, counts)| format!("{cidr}={}/{}", shown(counts.held), shown(counts.blocks)));
     [priority, selector, cidrs.collect::<Vec<_>>().join(",")]
+}
+
+/// The time since a moment.
+fn since(at: Timestamp, now: Timestamp) -> String {
+    age(now.duration_since(at).as_secs())
 }
 
 /// A time span as kubectl prints ages.
@@ -332,6 +264,8 @@ fn object(controller: &Controller, overview: &Overview) -> Value {
             "waiting": {"first": pool.wait_first, "growth": pool.wait_growth},
             "waitingSince": pool.oldest.iter().map(|(need, since)| (need.as_str().to_owned(), since.to_string().into()))
                 .collect::<serde_json::Map<_, _>>(),
+            "fullInSeconds": pool.full_in.iter().map(|(family, left)| (family.as_str().to_owned(), left.as_secs().into()))
+                .collect::<serde_json::Map<_, _>>(),
         })
     });
     let problems = overview.problems.iter().map(|problem| {
@@ -342,7 +276,9 @@ fn object(controller: &Controller, overview: &Overview) -> Value {
     });
     json!({
         "controller": {
-            "leader": controller.leader, "lease": controller.lease, "mode": controller.mode.as_ref().ok(),
+            "leader": controller.leader, "lease": controller.lease, "version": controller.version,
+            "replicas": controller.replicas.map(|replicas| json!({"all": replicas.all, "ready": replicas.ready})),
+            "lastWrite": controller.last_write.map(|at| at.to_string()), "mode": controller.mode.as_ref().ok(),
             "passive": controller.mode.as_ref().err(), "frozen": controller.frozen,
         },
         "nodes": {

@@ -13,6 +13,12 @@ use serde_json::{Map, Value, json};
 use super::decision::Record;
 use crate::model::time::Timestamp;
 
+/// The annotation with the time of the leader's last write, for `cilium-node-ipam status`.
+pub const LAST_WRITE: &str = "nodeipam.io/last-write";
+
+/// The annotation with the version of the leader.
+pub const VERSION: &str = "nodeipam.io/version";
+
 /// The resource of Leases.
 pub(super) fn resource() -> ApiResource {
     ApiResource::erase::<Lease>(&())
@@ -40,6 +46,16 @@ pub(super) fn created(name: &str, own: &str, duration: Duration, now: Timestamp)
     let mut lease = DynamicObject::new(name, &resource());
     lease.data = json!({"spec": {}});
     held(&lease, own, duration, now)
+}
+
+/// The same Lease with what people want to know of its holder. No process decides by it.
+pub(super) fn described(mut lease: DynamicObject, last_write: Option<Timestamp>) -> DynamicObject {
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    if let Some(at) = last_write {
+        annotations.insert(LAST_WRITE.to_owned(), at.strftime("%FT%TZ").to_string());
+    }
+    lease
 }
 
 /// The version after `lease` in which `own` holds it.
@@ -142,6 +158,16 @@ mod tests {
         assert_eq!(spec(&taken)["leaseTransitions"], 4);
         assert_eq!(spec(&taken)["acquireTime"], "1970-01-01T00:00:11.000000Z");
         assert_eq!(renew_time(&taken), Some("1970-01-01T00:00:11.000000Z"));
+    }
+
+    #[test]
+    fn the_last_write_stays_until_its_holder_writes_again() {
+        let first = described(lease(&json!({})), Some(at(9)));
+        let annotation =
+            |lease: &DynamicObject| lease.metadata.annotations.clone().unwrap()[LAST_WRITE].clone();
+        assert_eq!(annotation(&first), "1970-01-01T00:00:09Z");
+        assert_eq!(annotation(&described(first.clone(), None)), "1970-01-01T00:00:09Z");
+        assert_eq!(annotation(&described(first, Some(at(10)))), "1970-01-01T00:00:10Z");
     }
 
     #[test]

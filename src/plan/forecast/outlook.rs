@@ -113,7 +113,7 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
     let departures = departures(&after.world, |claim| is_named(claim) || !left_before(claim));
     let homeless = homeless(&after, &departures, policy, now);
     let (before_view, after_view) =
-        (overview(&before.world, &before.plans), overview(&after.world, &after.plans));
+        (overview(&before.world, &before.plans, now.wall), overview(&after.world, &after.plans, now.wall));
     let mut resolved = problems_beyond(&before.world, &before.plans, &after_view);
     // A node that waits for another block does not say what its draining blocks wait for.
     resolved.retain(|problem| raising.is_empty() || problem.kind != FindingKind::DrainWaits.as_str());
@@ -155,7 +155,7 @@ fn first_full_below(
     now: Now,
 ) -> Result<Option<FirstFull>, Impossible> {
     let waiting = |settled: &Settled| {
-        let pools = overview(&settled.world, &settled.plans).pools.into_iter();
+        let pools = overview(&settled.world, &settled.plans, now.wall).pools.into_iter();
         pools.map(|row| (row.name, row.wait_first + row.wait_growth)).collect::<BTreeMap<PoolName, usize>>()
     };
     let known = waiting(&settle(world.clone(), policy, now));

@@ -111,7 +111,11 @@ fn a_node_that_does_not_run_linux_gets_nothing_and_is_counted_apart() {
     cluster.expect("c", "claim 10.0.0.0/28 of pool p for node c");
     let counts = tally::of(&cluster.world, &"p".into()).nodes;
     assert_eq!((counts.selected, counts.served, counts.waiting), (1, 0, 0));
-    let overview = overview(&cluster.world, &[cluster.plan("a"), cluster.plan("b"), cluster.plan("c")]);
+    let overview = overview(
+        &cluster.world,
+        &[cluster.plan("a"), cluster.plan("b"), cluster.plan("c")],
+        cluster.now.wall,
+    );
     assert_eq!((overview.nodes.all, overview.nodes.not_linux), (3, 2));
     assert_eq!(overview.problems, []);
     // The label corrects itself.

@@ -1,0 +1,131 @@
+//! The controller itself, as a command sees it: its Lease, its Pods, its mode, and what is frozen.
+//!
+//! Reads the Lease and the Pods; the rest is in the world.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+
+use super::replicas::{OUR_PODS, Replicas};
+use super::{Access, Listed, Live};
+use crate::controller::client::Clients;
+use crate::controller::lease;
+use crate::model::freeze::Switch;
+use crate::model::time::Timestamp;
+use crate::publisher::Mode;
+use crate::view::overview::Problem;
+
+/// The kind of the problem that no controller leads.
+pub(super) const NO_LEADER: &str = "NoLeader";
+
+/// What is known of the controller itself.
+pub(super) struct Controller {
+    /// Who holds the Lease, by the name of its Pod.
+    pub(super) leader: Option<String>,
+    /// In a sentence, for people.
+    pub(super) lease: String,
+    /// The version of the leader.
+    pub(super) version: Option<String>,
+    /// When a write of the leader last took effect.
+    pub(super) last_write: Option<Timestamp>,
+    /// The Pods of the controller, if it has any that can be read.
+    pub(super) replicas: Option<Replicas>,
+    /// The mode of Cilium, or why the controller is passive.
+    pub(super) mode: Result<String, String>,
+    /// What is frozen, a sentence each.
+    pub(super) frozen: Vec<String>,
+    pub(super) problems: Vec<Problem>,
+    /// The time of the list.
+    pub(super) now: Timestamp,
+}
+
+impl Controller {
+    pub(super) async fn of(listed: &Listed, access: &Access) -> Self {
+        let (namespace, found, replicas) = match &listed.live {
+            Live::Cluster(clients) => {
+                let namespace = access.cilium_namespace.as_str();
+                let lease = read_lease(clients, namespace).await;
+                (namespace, lease, read_replicas(clients, &access.namespace).await)
+            }
+            Live::Files { lease, cilium_namespace, replicas, .. } => {
+                (cilium_namespace.as_str(), (**lease).clone(), *replicas)
+            }
+        };
+        let now = listed.now.wall;
+        let name = format!("Lease {namespace}/{}", lease::NAME);
+        let annotation = |key: &str| {
+            let lease = found.as_ref().ok()?.as_ref()?;
+            lease.metadata.annotations.as_ref()?.get(key).cloned()
+        };
+        let version = annotation(lease::VERSION);
+        let last_write = annotation(lease::LAST_WRITE).and_then(|at| at.parse().ok());
+        let (leader, lease, is_led) = match &found {
+            Ok(Some(lease)) => of_lease(lease, now),
+            Ok(None) => (None, format!("no leader: {name} does not exist"), false),
+            Err(why) => (None, format!("leader unknown: {why}"), true),
+        };
+        let world = &listed.world;
+        let mode = match world.mode() {
+            Mode::Active(publisher) => Ok(publisher.ipam_mode().as_str().to_owned()),
+            Mode::Passive(why) => Err(why.clone()),
+        };
+        let frozen: Vec<String> =
+            Switch::ALL.into_iter().filter_map(|switch| world.freeze().told(switch)).collect();
+        let problem = |kind, message: String| Problem { kind, subjects: Vec::new(), message, next: None };
+        let mut problems = Vec::new();
+        if !is_led {
+            let message = format!(
+                "no controller is running, and nodes get no more blocks ({lease}): kubectl -n {namespace} get \
+                 pods -l {OUR_PODS}"
+            );
+            problems.push(problem(NO_LEADER, message));
+        }
+        if let Err(why) = &mode {
+            problems.push(problem("Passive", format!("the controller is passive: {why}")));
+        }
+        problems.extend(frozen.iter().map(|what| problem("Frozen", format!("frozen: {what}"))));
+        Self { leader, lease, version, last_write, replicas, mode, frozen, problems, now }
+    }
+}
+
+/// The Lease of the controller, or why it is not known.
+async fn read_lease(clients: &Clients, namespace: &str) -> Result<Option<Lease>, String> {
+    let api: Api<Lease> = Api::namespaced(clients.reads.clone(), namespace);
+    let name = format!("Lease {namespace}/{}", lease::NAME);
+    match tokio::time::timeout(clients.timeout, api.get_opt(lease::NAME)).await {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
+            Err(format!("you are not allowed to get {name}"))
+        }
+        Ok(Err(_)) | Err(_) => Err(format!("no answer for {name}")),
+    }
+}
+
+/// The Pods of the controller. It may also run outside of the cluster, so none are no problem.
+async fn read_replicas(clients: &Clients, namespace: &str) -> Option<Replicas> {
+    let api: Api<Pod> = Api::namespaced(clients.reads.clone(), namespace);
+    let ours = ListParams::default().labels(OUR_PODS);
+    let pods = tokio::time::timeout(clients.timeout, api.list(&ours)).await;
+    Replicas::of(&pods.ok()?.ok()?.items)
+}
+
+/// Who holds a Lease, a sentence about it, and whether its holder is at work.
+fn of_lease(lease: &Lease, now: Timestamp) -> (Option<String>, String, bool) {
+    let spec = lease.spec.clone().unwrap_or_default();
+    let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
+        return (None, "no leader: the Lease has no holder".to_owned(), false);
+    };
+    let name = holder.split_once('_').map_or(holder.as_str(), |(name, _)| name).to_owned();
+    let age = spec.renew_time.map(|renewed| now.duration_since(renewed.0).as_secs().max(0));
+    let duration = i64::from(spec.lease_duration_seconds.unwrap_or(15));
+    match age {
+        // Twice: the clocks of two machines differ.
+        Some(age) if age > 2 * duration => {
+            let sentence =
+                format!("no leader: {name} renewed its Lease {age} s ago, and it is valid for {duration} s");
+            (Some(name), sentence, false)
+        }
+        Some(_) | None => (Some(name.clone()), format!("{name} leads"), true),
+    }
+}
