@@ -173,7 +173,12 @@
       const others = make('ul', undefined, { 'aria-label': 'All blocks of the node' });
       for (const other of kin.slice(0, 40)) {
         const button = make('button', blockText(other.range, other.piece.first), { type: 'button' });
-        button.addEventListener('click', () => select(other.range, other.piece.first, { scroll: true }));
+        if (other.range === range && other.piece === piece) button.setAttribute('aria-current', 'true');
+        button.addEventListener('click', () => {
+          select(other.range, other.piece.first, { scroll: true });
+          // The list was written anew: the focus stays on its entry.
+          text.querySelector('[aria-current]')?.focus({ preventScroll: true });
+        });
         const item = make('li');
         item.append(button);
         others.append(item);

@@ -1,6 +1,7 @@
-//! The map of the address space: its size, and its behaviour in a browser.
+//! The map of the address space: its size, its colours, and its behaviour in a browser.
 
 mod browser;
+mod colours;
 mod fleet;
 
 use std::path::PathBuf;
@@ -112,6 +113,19 @@ async fn a_search_a_click_and_keys_show_a_block_in_a_browser() -> Result<()> {
     assert!(browser.text("#detail-text").await?.contains("edge-00-033"));
     browser.keys(field, "\u{e00c}").await?;
     assert_eq!(browser.script("return document.getElementById('detail').hidden").await?, true);
+
+    // The blocks of the node are a list, on which the focus stays. Escape leads back to the map.
+    let focused = "return document.activeElement.closest('#detail') && document.activeElement.textContent";
+    browser.keys(field, "\u{e007}").await?;
+    for entry in [2, 1] {
+        browser.keys(&format!("#detail li:nth-child({entry}) button"), "\u{e007}").await?;
+        let block = browser.text("#detail h3").await?;
+        assert_eq!(browser.script(focused).await?, block, "entry {entry}");
+        assert_eq!(browser.text("#detail [aria-current]").await?, block);
+    }
+    browser.keys("#detail [aria-current]", "\u{e00c}").await?;
+    let focused = browser.script("return document.activeElement.getAttribute('aria-label')").await?;
+    assert!(focused.as_str().is_some_and(|label| label.contains("10.0.96.0/19")), "{focused}");
 
     // The legend picks a state, and the table has the same blocks.
     browser.click(".legend button[data-state=cooling]").await?;
