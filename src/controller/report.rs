@@ -8,20 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use finding_log::FindingLog;
 use flow::Flow;
 use grants::Grants;
 use lag::WatchLag;
+use without_block::{WithoutBlock, shares_without_block};
 use without_pool::{PoolWait, WithoutPool};
 
 use super::event_of::{event_of, event_of_block, events_of_status};
 use super::events::{Event, Events, Subject};
 use super::forbidden;
 use super::input::Input;
-use super::waits::Waits;
-use crate::model::counted::counted;
 use crate::model::finding::{self, Finding, FindingKind};
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
@@ -29,15 +28,12 @@ use crate::model::leadership::Leadership;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
 use crate::model::outcome::{Answer, Outcome};
-use crate::model::plan::{NodePlan, RoutesPlan, Scope, Unmet, Verdict, Wait};
+use crate::model::plan::{NodePlan, RoutesPlan, Verdict, Wait};
 use crate::model::request::{Request, Write};
-use crate::model::share::Share;
 use crate::model::status::Need;
 use crate::model::time::Now;
-use crate::plan::{why_no_block, why_no_pool};
 use crate::publisher::Mode;
 use crate::telemetry::Telemetry;
-use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::{InputKind, Metrics};
 use crate::telemetry::readiness::Readiness;
 use crate::view::agents;
@@ -53,6 +49,8 @@ mod finding_log;
 mod flow;
 mod grants;
 mod lag;
+mod shortages;
+mod without_block;
 mod without_pool;
 
 /// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
@@ -60,11 +58,6 @@ mod without_pool;
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 /// When the next snapshot is due at the latest, as long as writes have no effect.
 const IN_VAIN_INTERVAL: Duration = Duration::from_secs(10);
-
-/// How many nodes that still wait for a block are reported in one turn of the loop.
-const MAX_REMINDERS: usize = 64;
-/// How many nodes that lack a pool for the same cause have an event each. More than these share one.
-const MAX_EACH: usize = 3;
 
 /// Reports what the loop does.
 #[derive(Debug)]
@@ -76,8 +69,8 @@ pub(super) struct Reporter {
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
     /// The nodes that need addresses for which no pool selects them. They are told of again, as are those below.
     without_pool: WithoutPool,
-    /// The nodes for which none of their pools has a block of these shares.
-    without_block: Waits<BTreeSet<Share>>,
+    /// The nodes for which none of their pools has a block.
+    without_block: WithoutBlock,
     /// Findings about objects that can't be read, addresses of others in pools, and nodes without agents.
     unreadable: BTreeSet<Finding>,
     /// Findings about writes without effect.
@@ -111,7 +104,7 @@ impl Reporter {
             log: FindingLog::default(),
             findings: BTreeMap::new(),
             without_pool: WithoutPool::default(),
-            without_block: Waits::told_at_once(),
+            without_block: WithoutBlock::default(),
             unreadable: BTreeSet::new(),
             in_vain: BTreeSet::new(),
             routes: BTreeSet::new(),
@@ -150,12 +143,11 @@ impl Reporter {
 
     /// Publishes a snapshot if one is due, and reports nodes that have waited for a while.
     pub(super) fn show_if_due(&mut self, world: &World, now: Now) {
-        for (cause, nodes) in self.without_pool.pop_due(world, Instant::now()) {
-            self.tell_of_no_pool(world, &cause, &nodes);
+        for due in self.without_pool.pop_due(world, Instant::now()) {
+            self.tell_of_no_pool(world, &due);
         }
-        for _ in 0..MAX_REMINDERS {
-            let Some((node, shares)) = self.without_block.pop_due(Instant::now()) else { break };
-            self.tell_of_no_block(world, &node, &shares);
+        for due in self.without_block.pop_due(world, Instant::now()) {
+            self.tell_of_no_block(world, &due);
         }
         if self.due.is_some_and(|due| due <= Instant::now()) {
             self.show(world, now);
@@ -273,7 +265,7 @@ impl Reporter {
     /// This process stands by from now on: the leader reports the findings of nodes. When it leads again it reports all anew.
     pub(super) fn stands_by(&mut self) {
         self.findings.clear();
-        (self.without_pool, self.without_block) = (WithoutPool::default(), Waits::told_at_once());
+        (self.without_pool, self.without_block) = (WithoutPool::default(), WithoutBlock::default());
         self.grants = Grants::default();
         self.changed();
     }
@@ -299,22 +291,9 @@ impl Reporter {
         }
         self.note_need(world, plan);
         let subject = world.node_uid(&plan.node).map(|uid| Subject::Node(plan.node.clone(), uid.clone()));
-        let (node, now) = (&plan.node, Instant::now());
+        let now = Instant::now();
         let pool_wait = self.without_pool.note(world, plan, now);
-        let shares = Some(shares_without_block(plan)).filter(|shares| !shares.is_empty());
-        match plan.scope {
-            Scope::Whole => {
-                let is_new = self.without_block.note(node, shares.as_ref(), now);
-                if let Some(shares) = shares.filter(|_| is_new) {
-                    self.tell_of_no_block(world, node, &shares);
-                }
-            }
-            // Something else comes first, such as a pause, and blocks were not looked at.
-            Scope::Part if shares.is_none() => {
-                self.without_block.note(node, None, now);
-            }
-            Scope::Part => {}
-        }
+        self.without_block.note(world, plan, now);
         self.findings_of(plan, subject.as_ref(), pool_wait);
     }
 
@@ -350,40 +329,6 @@ impl Reporter {
         if found != self.routes {
             self.routes = found;
             self.changed();
-        }
-    }
-
-    /// Reports nodes that need a pool for the same cause, and why they have none. The reasons are collected only here,
-    /// because that costs a look at the pools, and only for the nodes that have an event.
-    fn tell_of_no_pool(&mut self, world: &World, cause: &str, nodes: &[NodeName]) {
-        self.changed();
-        let (told, rest) = nodes.split_at(if nodes.len() > MAX_EACH { 1 } else { nodes.len() });
-        for node in told {
-            let mut message = why_no_pool(world, node);
-            if !rest.is_empty() {
-                message = format!("{} lack a pool, such as {node}: {message}", counted(nodes.len(), "node"));
-            }
-            self.log.found(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
-            self.tell_of_wait(world, node, EventReason::NoPool, message, cause);
-        }
-        for node in rest {
-            debug!(finding = FindingKind::NoPool.as_str(), kind = Kind::Node.as_str(), name = %node, "{cause}");
-        }
-    }
-
-    /// Tells of a node that needs blocks of these shares, and why it gets none, at the same cost.
-    fn tell_of_no_block(&mut self, world: &World, node: &NodeName, shares: &BTreeSet<Share>) {
-        self.changed();
-        let reasons: Vec<String> = shares.iter().map(|share| why_no_block(world, node, share)).collect();
-        let message = reasons.join("; ");
-        self.log.waits(node, &message);
-        self.tell_of_wait(world, node, EventReason::NoCapacity, message, "");
-    }
-
-    fn tell_of_wait(&self, world: &World, node: &NodeName, reason: EventReason, words: String, about: &str) {
-        if let Some(uid) = world.node_uid(node) {
-            let subject = Subject::Node(node.clone(), uid.clone());
-            self.events.tell(Event { subject, reason, note: words, about: about.to_owned() });
         }
     }
 
@@ -512,15 +457,6 @@ impl Announcement {
             events.tell(event);
         }
     }
-}
-
-/// The shares of a node for which its pools have no block. A node at its limit is a finding.
-fn shares_without_block(plan: &NodePlan) -> BTreeSet<Share> {
-    let no_block = plan.unmet.iter().filter_map(|unmet| match unmet {
-        Unmet::NoCapacity(share) => Some(share.clone()),
-        Unmet::AtLimit(_) => None,
-    });
-    no_block.collect()
 }
 
 #[cfg(test)]

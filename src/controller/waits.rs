@@ -1,19 +1,31 @@
-//! Which nodes wait in vain, and when each of them is reported.
+//! Which nodes wait in vain, and when they are reported: those that lack the same together.
 //!
 //! Decides nothing and knows no world: its owner says what each node lacks. There is one of these for each thing that a
-//! node may lack, because it may lack several, and each begins and ends by itself. Keeps one invariant: a node is reported
-//! when it has lacked something for a while, and then once per interval as long as it does.
+//! node may lack, because it may lack several, and each begins and ends by itself. Keeps two invariants: a node is reported
+//! when it has lacked something for a while, and then once per interval as long as it does; and nodes that lack the same
+//! are reported in few groups, however slowly they come.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::events;
 use crate::model::names::NodeName;
 
 /// The time after which a node that still waits is reported again. The API server forgets events after an hour, unless its
 /// flag `--event-ttl` says otherwise, so a node that waits always has one.
 pub(super) const REPEAT: Duration = Duration::from_secs(45 * 60);
+
+/// How many nodes that lack the same are reported one by one. More than these are reported as one group.
+pub(super) const MAX_EACH: usize = 3;
+
+/// The shortest time between two reports of one group. An event soon after the last one would be suppressed, and it may
+/// wait behind others before it is created.
+const INTERVAL: Duration = events::INTERVAL.saturating_add(Duration::from_secs(60));
+
+/// How soon a node is looked at again whose wait was over when it was due, and which no decision has confirmed yet.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The nodes that wait, each with what it lacks.
 #[derive(Debug)]
@@ -23,6 +35,17 @@ pub(super) struct Waits<L> {
     nodes: BTreeMap<NodeName, Wait<L>>,
     /// When each is reported, the next first.
     due: BTreeSet<(Instant, NodeName)>,
+    /// When each group was last reported.
+    groups: BTreeMap<L, Instant>,
+}
+
+/// Nodes to report now: up to [`MAX_EACH`] one by one, or all that wait for the same as a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Due<L> {
+    /// What they lack.
+    pub(super) lack: L,
+    /// At least one node, in the order of names.
+    pub(super) nodes: Vec<NodeName>,
 }
 
 /// The wait of one node.
@@ -34,37 +57,28 @@ struct Wait<L> {
     is_told: bool,
 }
 
-impl<L: Clone + PartialEq> Waits<L> {
-    /// No node waits yet. A new wait is reported at once.
-    pub(super) fn told_at_once() -> Self {
-        Self::told_after(Duration::ZERO)
-    }
-
+impl<L: Clone + Ord> Waits<L> {
     /// No node waits yet. A new wait is reported when it has lasted this long. It may be reported in half the time,
     /// together with others: waits that start within seconds of each other are due at the same time.
     pub(super) fn told_after(patience: Duration) -> Self {
-        Self { patience, nodes: BTreeMap::new(), due: BTreeSet::new() }
+        Self { patience, nodes: BTreeMap::new(), due: BTreeSet::new(), groups: BTreeMap::new() }
     }
 
-    /// Notes the lack of a node, if it has one; whether that is due at once.
-    pub(super) fn note(&mut self, node: &NodeName, lack: Option<&L>, now: Instant) -> bool {
-        let before = self.nodes.remove(node);
-        if let (Some(wait), Some(lack)) = (&before, lack)
+    /// Notes the lack of a node, if it has one.
+    pub(super) fn note(&mut self, node: &NodeName, lack: Option<&L>, now: Instant) {
+        if let (Some(wait), Some(lack)) = (self.nodes.get(node), lack)
             && wait.lack == *lack
         {
-            self.nodes.extend(before.map(|wait| (node.clone(), wait)));
-            return false;
+            return;
         }
+        let before = self.nodes.remove(node);
         if let Some(wait) = &before {
             self.due.remove(&(wait.due, node.clone()));
         }
-        let Some(lack) = lack else { return false };
-        let is_due = self.patience.is_zero();
-        let due = if is_due { now + REPEAT } else { self.first_due(now) };
-        let is_told = is_due || before.is_some_and(|wait| wait.is_told);
+        let Some(lack) = lack else { return };
+        let (due, is_told) = (self.first_due(now), before.is_some_and(|wait| wait.is_told));
         self.due.insert((due, node.clone()));
         self.nodes.insert(node.clone(), Wait { lack: lack.clone(), due, is_told });
-        is_due
     }
 
     /// When a wait that starts now is reported.
@@ -89,14 +103,74 @@ impl<L: Clone + PartialEq> Waits<L> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// A node to report now; it counts as reported.
-    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(NodeName, L)> {
-        self.due.first().filter(|(due, _)| *due <= now)?;
-        let (due, node) = self.due.pop_first()?;
-        let wait = self.nodes.get_mut(&node)?;
-        (wait.due, wait.is_told) = (due + REPEAT, true);
-        self.due.insert((wait.due, node.clone()));
-        Some((node, wait.lack.clone()))
+    /// The nodes to report now, which then count as reported. `lasts` says whether a node still waits: a decision that
+    /// ends its wait may be due.
+    pub(super) fn pop_due(&mut self, now: Instant, lasts: impl Fn(&NodeName) -> bool) -> Vec<Due<L>> {
+        let mut by_lack: BTreeMap<L, BTreeSet<NodeName>> = BTreeMap::new();
+        while let Some((due, _)) = self.due.first()
+            && *due <= now
+            && let Some((_, node)) = self.due.pop_first()
+        {
+            let Some(wait) = self.nodes.get(&node) else { continue };
+            if lasts(&node) {
+                by_lack.entry(wait.lack.clone()).or_default().insert(node);
+            } else {
+                self.put_off(&node, now + AGAIN);
+            }
+        }
+        self.groups.retain(|_, last| *last + INTERVAL > now);
+        // One pass over all nodes, however many groups there are.
+        let mut told: BTreeMap<L, BTreeSet<NodeName>> =
+            by_lack.keys().map(|lack| (lack.clone(), BTreeSet::new())).collect();
+        for (node, wait) in self.nodes.iter().filter(|(_, wait)| wait.is_told) {
+            if let Some(told) = told.get_mut(&wait.lack).filter(|_| lasts(node)) {
+                told.insert(node.clone());
+            }
+        }
+        let groups = by_lack.into_iter().filter_map(|(lack, due)| {
+            let told = told.remove(&lack).unwrap_or_default();
+            self.group(lack, due, told, now)
+        });
+        groups.collect()
+    }
+
+    /// The report of nodes that lack the same: some are due, and others were told of before. `None` if those that are due
+    /// are put off, because the group was reported a moment ago.
+    fn group(
+        &mut self,
+        lack: L,
+        due: BTreeSet<NodeName>,
+        told: BTreeSet<NodeName>,
+        now: Instant,
+    ) -> Option<Due<L>> {
+        let mut nodes = told;
+        nodes.extend(due.iter().cloned());
+        if nodes.len() <= MAX_EACH {
+            nodes = due;
+        } else if let Some(last) = self.groups.get(&lack) {
+            let later = *last + INTERVAL;
+            for node in &due {
+                self.put_off(node, later);
+            }
+            return None;
+        } else {
+            self.groups.insert(lack.clone(), now);
+        }
+        for node in &nodes {
+            self.put_off(node, now + REPEAT);
+            if let Some(wait) = self.nodes.get_mut(node) {
+                wait.is_told = true;
+            }
+        }
+        Some(Due { lack, nodes: nodes.into_iter().collect() })
+    }
+
+    fn put_off(&mut self, node: &NodeName, due: Instant) {
+        if let Some(wait) = self.nodes.get_mut(node) {
+            self.due.remove(&(wait.due, node.clone()));
+            wait.due = due;
+            self.due.insert((due, node.clone()));
+        }
     }
 }
 
@@ -104,59 +178,106 @@ impl<L: Clone + PartialEq> Waits<L> {
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// The nodes that are reported at a time, one text for each report.
+    fn due(waits: &mut Waits<&'static str>, at: Instant) -> Vec<String> {
+        let told = waits.pop_due(at, |_| true).into_iter();
+        told.map(|Due { lack, nodes }| {
+            format!("{lack}: {}", nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(" "))
+        })
+        .collect()
+    }
+
     #[test]
-    fn a_node_is_told_of_when_it_begins_to_wait_and_then_once_per_interval() {
-        let mut waits = Waits::told_at_once();
+    fn a_node_is_told_of_when_it_has_waited_and_then_once_per_interval() {
+        let mut waits = Waits::told_after(PATIENCE);
         let start = Instant::now();
         let at = |minutes: u64| start + Duration::from_secs(60 * minutes);
         let (node, other) = (NodeName::from("a"), NodeName::from("b"));
-        let (one, both) = ("one block", "two blocks");
-        assert!(!waits.note(&node, None, at(0)));
-        assert!(waits.note(&node, Some(&one), at(0)));
-        assert!(!waits.note(&node, Some(&one), at(30)));
-        assert_eq!(waits.next_due(), Some(at(45)));
-        assert_eq!(waits.pop_due(at(44)), None);
-        assert_eq!(waits.pop_due(at(45)), Some((node.clone(), one)));
-        assert_eq!(waits.pop_due(at(45)), None);
-        assert!(waits.note(&node, Some(&both), at(61)), "it lacks something else");
-        assert!(waits.note(&other, Some(&one), at(70)));
-        assert!(!waits.note(&node, None, at(80)), "it is served");
-        assert_eq!(waits.pop_due(at(200)), Some((other.clone(), one)));
-        assert!(!waits.note(&other, None, at(201)));
+        waits.note(&node, None, at(0));
+        waits.note(&node, Some(&"one"), at(0));
+        assert_eq!(due(&mut waits, at(0)), Vec::<String>::new());
+        assert_eq!(due(&mut waits, at(0) + PATIENCE), ["one: a"]);
+        waits.note(&node, Some(&"one"), at(30));
+        assert_eq!(waits.next_due(), Some(at(45) + PATIENCE));
+        assert_eq!(due(&mut waits, at(45)), Vec::<String>::new());
+        assert_eq!(due(&mut waits, at(45) + PATIENCE), ["one: a"]);
+        assert_eq!(due(&mut waits, at(45) + PATIENCE), Vec::<String>::new());
+        waits.note(&node, Some(&"two"), at(61));
+        assert_eq!(due(&mut waits, at(62)), ["two: a"], "it lacks something else");
+        waits.note(&other, Some(&"one"), at(70));
+        waits.note(&node, None, at(80));
+        assert_eq!(due(&mut waits, at(200)), ["one: b"], "the other one is served");
+        waits.note(&other, None, at(201));
         assert_eq!((waits.next_due(), waits.nodes.len()), (None, 0));
     }
 
     #[test]
     fn nodes_that_begin_to_wait_within_seconds_are_due_together() {
-        let mut waits = Waits::told_after(Duration::from_secs(30));
+        let mut waits = Waits::told_after(PATIENCE);
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         for (node, seconds) in [("a", 0), ("b", 15), ("c", 16), ("d", 20)] {
-            assert!(!waits.note(&node.into(), Some(&()), at(seconds)));
+            waits.note(&node.into(), Some(&"one"), at(seconds));
         }
         waits.note(&"d".into(), None, at(25));
-        let mut due = |seconds| {
-            std::iter::from_fn(|| waits.pop_due(at(seconds)).map(|(node, ())| node.to_string()))
-                .collect::<Vec<_>>()
-        };
-        assert!(due(29).is_empty());
-        assert_eq!(due(30), ["a", "b"]);
-        assert_eq!(due(45), Vec::<String>::new());
-        assert_eq!(due(46), ["c"], "the wait of the other one has ended");
-        assert_eq!(due(30 + 45 * 60), ["a", "b"]);
+        assert_eq!(due(&mut waits, at(29)), Vec::<String>::new());
+        assert_eq!(due(&mut waits, at(30)), ["one: a b"]);
+        assert_eq!(due(&mut waits, at(45)), Vec::<String>::new());
+        assert_eq!(due(&mut waits, at(46)), ["one: c"], "the wait of the other one has ended");
+        assert_eq!(due(&mut waits, at(30 + 45 * 60)), ["one: a b"]);
+    }
+
+    /// An autoscaler may add one node after the other.
+    #[test]
+    fn nodes_that_come_slowly_are_one_group_with_a_report_per_interval() {
+        let mut waits = Waits::told_after(PATIENCE);
+        let start = Instant::now();
+        let mut reports = Vec::new();
+        for second in 0..1200u64 {
+            if second % 6 == 0 && second < 600 {
+                waits.note(
+                    &format!("n{:02}", second / 6).as_str().into(),
+                    Some(&"one"),
+                    start + Duration::from_secs(second),
+                );
+            }
+            for report in waits.pop_due(start + Duration::from_secs(second), |_| true) {
+                reports.push((second, report.nodes.len()));
+            }
+        }
+        assert_eq!(reports, [(30, 3), (48, 6), (408, 66), (768, 100)]);
+        assert!(waits.next_due() > Some(start + Duration::from_secs(768) + REPEAT - Duration::from_secs(1)));
+        let all = waits.pop_due(start + Duration::from_secs(768) + REPEAT, |_| true);
+        assert_eq!(all.iter().map(|due| due.nodes.len()).collect::<Vec<_>>(), [100]);
     }
 
     #[test]
-    fn a_node_was_told_of_once_it_was_due() {
-        let mut waits = Waits::told_after(Duration::from_secs(30));
+    fn groups_of_different_lacks_are_apart() {
+        let mut waits = Waits::told_after(PATIENCE);
+        let start = Instant::now();
+        for number in 0..4 {
+            waits.note(&format!("a{number}").as_str().into(), Some(&"one"), start);
+            waits.note(&format!("b{number}").as_str().into(), Some(&"two"), start);
+        }
+        assert_eq!(due(&mut waits, start + PATIENCE), ["one: a0 a1 a2 a3", "two: b0 b1 b2 b3"]);
+    }
+
+    #[test]
+    fn a_node_was_told_of_once_it_was_due_and_still_waited() {
+        let mut waits = Waits::told_after(PATIENCE);
         let (start, node) = (Instant::now(), NodeName::from("a"));
         waits.note(&node, Some(&"one"), start);
         assert!(waits.is_waiting(&node) && !waits.is_told(&node));
-        waits.pop_due(start + Duration::from_secs(30));
+        assert_eq!(waits.pop_due(start + PATIENCE, |_| false), []);
+        assert!(!waits.is_told(&node), "its wait was over");
+        assert_eq!(waits.next_due(), Some(start + PATIENCE + AGAIN));
+        waits.pop_due(start + PATIENCE + AGAIN, |_| true);
         assert!(waits.is_told(&node));
-        waits.note(&node, Some(&"other"), start + Duration::from_secs(31));
+        waits.note(&node, Some(&"other"), start + PATIENCE + AGAIN);
         assert!(waits.is_told(&node), "of another lack");
-        waits.note(&node, None, start + Duration::from_secs(32));
+        waits.note(&node, None, start + PATIENCE + AGAIN);
         assert!(!waits.is_waiting(&node) && !waits.is_told(&node));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tracing::{debug, info, warn};
 
 use crate::model::finding::Finding;
-use crate::model::names::NodeName;
+use crate::model::names::{NodeName, PoolName};
 
 /// The maximum number of lines about one reason between two summaries.
 const MAX_LINES: usize = 3;
@@ -47,6 +47,15 @@ impl FindingLog {
             debug!(%node, "{message}");
         } else {
             warn!(%node, "{message}");
+        }
+    }
+
+    /// Logs that many nodes wait for a block of a pool.
+    pub(super) fn many_wait(&mut self, pool: &PoolName, message: &str) {
+        if self.is_one_of_many("NoCapacity", true) {
+            debug!(%pool, "{message}");
+        } else {
+            warn!(%pool, "{message}");
         }
     }
 

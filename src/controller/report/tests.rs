@@ -10,10 +10,11 @@ use super::super::events::Waiting;
 use super::super::lead::Lead;
 use super::super::log_lines::LogLines;
 use super::super::waits::REPEAT;
+use super::without_block::PATIENCE as MOMENT;
 use super::without_pool::PATIENCE;
 use super::*;
 use crate::model::outcome::Seen;
-use crate::model::plan::{Verdict, Wait};
+use crate::model::plan::{Scope, Verdict, Wait};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::request::Read;
 use crate::net::cidr::Family;
@@ -131,17 +132,16 @@ fn a_finding_that_ends_has_a_line() {
     check(plan_with(Verdict::AtRest, &[]), "");
 }
 
-/// Checks the reports of node `a`: at the start of its wait, after a moment, and both again after each interval.
-async fn check_wait(cluster: Cluster, at_once: &str, later: &str) {
+/// Checks the reports of node `a`: those of blocks and those of pools after a moment, and both again after each interval.
+async fn check_wait(cluster: Cluster, of_block: &str, of_pool: &str) {
     let mut rig = Rig::of(cluster);
-    assert_eq!(rig.decide(), at_once);
-    assert_eq!(rig.turn() + &rig.decide() + &rig.turn(), "", "it is told already");
+    assert_eq!(rig.decide() + &rig.turn() + &rig.decide() + &rig.turn(), "", "it may wait for a moment only");
     let mut expected = Vec::new();
     for n in 0..3 {
-        expected.push((REPEAT * n, at_once.to_owned()));
-        expected.push((REPEAT * n + PATIENCE, later.to_owned()));
+        expected.push((REPEAT * n + MOMENT, of_block.to_owned()));
+        expected.push((REPEAT * n + PATIENCE, of_pool.to_owned()));
     }
-    expected.retain(|(at, told)| !at.is_zero() && !told.is_empty());
+    expected.retain(|(_, told)| !told.is_empty());
     assert_eq!(rig.over(REPEAT * 2 + PATIENCE).await, expected);
 }
 
@@ -297,12 +297,14 @@ async fn a_node_that_lacks_a_pool_is_not_told_of_again_because_of_a_block() {
     let expected = format!(
         " WARN {NO_BLOCK_OF_DEFAULT} node=a\nevent NoCapacity on Node a (uid-a): {NO_BLOCK_OF_DEFAULT}\n"
     );
-    assert_eq!(rig.decide(), expected);
+    rig.decide();
+    assert_eq!(rig.over(MOMENT).await, [(MOMENT, expected.clone())]);
     let step = plan_with(Verdict::Act(vec![Read::ClaimsOf("a".into()).into()]), &[]);
     rig.reporter.plan(&rig.cluster.world, &step);
-    assert_eq!(rig.decide(), expected, "a step comes first");
-    let of_pool = rig.over(REPEAT).await.remove(0);
-    assert_eq!(of_pool.0, REPEAT, "the pool is still lacking");
+    rig.decide();
+    let [of_block, of_pool] = &rig.over(REPEAT).await[..] else { panic!("both") };
+    assert_eq!(*of_block, (MOMENT, expected), "a step comes first");
+    assert_eq!(of_pool.0 + MOMENT, REPEAT, "the pool is still lacking");
     assert!(of_pool.1.contains("event NoPool on Node a"), "{}", of_pool.1);
 }
 
@@ -310,11 +312,68 @@ async fn a_node_that_lacks_a_pool_is_not_told_of_again_because_of_a_block() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_gets_its_block_is_told_of_no_longer() {
     let mut rig = Rig::of(full());
-    assert_ne!(rig.decide(), "");
+    rig.decide();
+    assert_eq!(rig.over(MOMENT).await.len(), 1);
     let paused = NodePlan { scope: Scope::Part, ..plan_with(Verdict::Wait(Wait::Pause), &[]) };
     rig.reporter.plan(&rig.cluster.world, &paused);
-    tokio::time::sleep(REPEAT).await;
-    assert_eq!(rig.turn(), "");
+    assert_eq!(rig.over(REPEAT * 2).await, []);
+}
+
+/// Nodes `n10`, `n11`, … whose only pool is full.
+fn many_of_a_full_pool() -> (Rig, Vec<String>) {
+    let names: Vec<String> = (10..56).map(|n| format!("n{n}")).collect();
+    let mut objects = vec![pool(&ranges("10.0.0.0/28")), claim("10.0.0.0/28", "b")];
+    objects.extend(names.iter().flat_map(|name| [node(name), cilium_node(name, &json!({}))]));
+    (Rig::of(Cluster::of(&objects.iter().collect::<Vec<_>>())), names)
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_nodes_of_a_full_pool_have_one_event_on_the_pool() {
+    let (mut rig, names) = many_of_a_full_pool();
+    assert_eq!(rig.decide_for(&names), "");
+    let [(at, told)] = &rig.over(REPEAT).await[..] else { panic!("once") };
+    let message = format!("46 nodes wait for a block, such as n10, n11, n12: {NO_BLOCK}");
+    let expected = format!(" WARN {message} pool=p\nevent NoCapacity on NodeIPPool p (uid-p): {message}\n");
+    assert_eq!((*at, told.as_str()), (MOMENT, &*expected));
+    let [(at, told)] = &rig.over(REPEAT).await[..] else { panic!("once per interval") };
+    assert_eq!((*at, told.as_str()), (REPEAT, &*expected));
+    rig.cluster.shows(&pool(&ranges("10.0.0.0/16")));
+    assert_eq!(rig.decide_for(&names), "");
+    assert_eq!(rig.over(REPEAT * 2).await, []);
+}
+
+/// An autoscaler adds one node after the other.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_join_a_full_pool_slowly_are_no_storm_either() {
+    let (mut rig, names) = many_of_a_full_pool();
+    let mut told = String::new();
+    for name in &names {
+        told += &rig.decide_for(std::slice::from_ref(name));
+        for (_, more) in rig.over(Duration::from_secs(6)).await {
+            told += &more;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    for (_, more) in rig.over(REPEAT / 2).await {
+        told += &more;
+    }
+    let events: Vec<&str> = told.lines().filter(|line| line.starts_with("event ")).collect();
+    assert!(events.len() <= 6, "{told}");
+    let [.., last] = &events[..] else { panic!("{told}") };
+    assert!(
+        last.starts_with("event NoCapacity on NodeIPPool p (uid-p): 46 nodes wait for a block"),
+        "{last}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_whose_pool_gets_room_within_a_moment_are_not_told_of() {
+    let (mut rig, names) = many_of_a_full_pool();
+    rig.decide_for(&names);
+    assert_eq!(rig.over(MOMENT / 2).await, []);
+    rig.cluster.shows(&pool(&ranges("10.0.0.0/16")));
+    assert_eq!(rig.decide_for(&names), "");
+    assert_eq!(rig.over(REPEAT * 2).await, []);
 }
 
 /// Checks what a look at the world tells while a cluster has this object, and when it has the other version of it.

@@ -3,14 +3,12 @@
 //! Knows neither log nor events. The pools of a roll-out are created one after another, so a node is reported only when
 //! it has waited for a moment. Keeps one invariant: no node is reported whose cause is over.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::waits::Waits;
+use super::super::waits::{Due, Waits};
 use crate::model::finding::FindingKind;
-use crate::model::names::NodeName;
 use crate::model::plan::NodePlan;
 use crate::plan::still_lacks_pool;
 use crate::world::World;
@@ -64,13 +62,7 @@ impl WithoutPool {
     }
 
     /// The nodes to report now, by cause. A pool may select one already whose next decision is still due.
-    pub(super) fn pop_due(&mut self, world: &World, now: Instant) -> BTreeMap<String, Vec<NodeName>> {
-        let mut by_cause: BTreeMap<String, Vec<NodeName>> = BTreeMap::new();
-        while let Some((node, cause)) = self.0.pop_due(now) {
-            if still_lacks_pool(world, &node) {
-                by_cause.entry(cause).or_default().push(node);
-            }
-        }
-        by_cause
+    pub(super) fn pop_due(&mut self, world: &World, now: Instant) -> Vec<Due<String>> {
+        self.0.pop_due(now, |node| still_lacks_pool(world, node))
     }
 }

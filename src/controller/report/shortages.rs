@@ -1,0 +1,79 @@
+//! The words about nodes that wait: log lines, and events on the nodes or, for many of them, one event.
+//!
+//! The reasons are collected only here, because that costs a look at the pools, and only for the nodes that have an
+//! event.
+
+use tracing::debug;
+
+use super::super::events::{Event, Subject};
+use super::super::waits::{Due, MAX_EACH};
+use super::Reporter;
+use super::without_block::Lack;
+use crate::model::counted::counted;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, ten_of};
+use crate::plan::{why_no_block, why_no_pool};
+use crate::telemetry::event_reason::EventReason;
+use crate::world::World;
+
+impl Reporter {
+    /// Reports nodes that need a pool for the same cause, and why they have none.
+    pub(super) fn tell_of_no_pool(&mut self, world: &World, Due { lack: cause, nodes }: &Due<String>) {
+        self.changed();
+        let (told, rest) = nodes.split_at(if nodes.len() > MAX_EACH { 1 } else { nodes.len() });
+        for node in told {
+            let mut message = why_no_pool(world, node);
+            if !rest.is_empty() {
+                message = format!("{} lack a pool, such as {node}: {message}", counted(nodes.len(), "node"));
+            }
+            self.log.found(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
+            self.tell_of_wait(of_node(world, node), EventReason::NoPool, message, cause);
+        }
+        for node in rest {
+            debug!(finding = FindingKind::NoPool.as_str(), kind = Kind::Node.as_str(), name = %node, "{cause}");
+        }
+    }
+
+    /// Reports nodes that need blocks of the same shares of the same pools, and why they get none. The event about many of
+    /// them is on their first pool, where people look for the cause.
+    pub(super) fn tell_of_no_block(&mut self, world: &World, Due { lack, nodes }: &Due<Lack>) {
+        self.changed();
+        let why = |node: &NodeName| {
+            let reasons: Vec<String> =
+                lack.shares.iter().map(|share| why_no_block(world, node, share)).collect();
+            reasons.join("; ")
+        };
+        let of_pool = lack.pools.first().and_then(|name| world.pool_object(name));
+        if let (Some(pool), [first, .., _]) = (of_pool.filter(|_| nodes.len() > MAX_EACH), &nodes[..]) {
+            let message = format!(
+                "{} wait for a block, such as {}: {}",
+                counted(nodes.len(), "node"),
+                ten_of(nodes.iter().take(MAX_EACH)),
+                why(first)
+            );
+            self.log.many_wait(&pool.name, &message);
+            let subject = Subject::Pool(pool.name.clone(), pool.uid.clone());
+            self.tell_of_wait(Some(subject), EventReason::NoCapacity, message, "");
+            for node in nodes {
+                debug!(%node, pool = %pool.name, "waits for a block");
+            }
+            return;
+        }
+        for node in nodes {
+            let message = why(node);
+            self.log.waits(node, &message);
+            self.tell_of_wait(of_node(world, node), EventReason::NoCapacity, message, "");
+        }
+    }
+
+    fn tell_of_wait(&self, subject: Option<Subject>, reason: EventReason, note: String, about: &str) {
+        if let Some(subject) = subject {
+            self.events.tell(Event { subject, reason, note, about: about.to_owned() });
+        }
+    }
+}
+
+fn of_node(world: &World, node: &NodeName) -> Option<Subject> {
+    world.node_uid(node).map(|uid| Subject::Node(node.clone(), uid.clone()))
+}

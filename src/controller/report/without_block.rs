@@ -1,0 +1,73 @@
+//! Which nodes wait for a block, and when that is reported: once for all nodes that lack the same of the same pools.
+//!
+//! Knows neither log nor events. A pool that is full may get room within a moment, and an autoscaler adds many nodes within
+//! seconds, so a node is reported only when it has waited for a moment.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::waits::{Due, Waits};
+use crate::model::names::PoolName;
+use crate::model::plan::{NodePlan, Scope, Unmet};
+use crate::model::share::Share;
+use crate::world::World;
+
+/// How long a node waits for a block before it is reported.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a node lacks: blocks of these shares. Its pools have none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Lack {
+    /// The pools of the node, the first to be asked first.
+    pub(super) pools: Vec<PoolName>,
+    /// What it asks for.
+    pub(super) shares: BTreeSet<Share>,
+}
+
+/// The nodes for which none of their pools has a block.
+#[derive(Debug)]
+pub(super) struct WithoutBlock(Waits<Lack>);
+
+impl Default for WithoutBlock {
+    fn default() -> Self {
+        Self(Waits::told_after(PATIENCE))
+    }
+}
+
+impl WithoutBlock {
+    /// Notes the shares without a block of a plan.
+    pub(super) fn note(&mut self, world: &World, plan: &NodePlan, now: Instant) {
+        let shares = shares_without_block(plan);
+        match plan.scope {
+            Scope::Whole => {
+                let pools = || world.pools_of(&plan.node).map(|pool| pool.name.clone()).collect();
+                let lack = (!shares.is_empty()).then(|| Lack { pools: pools(), shares });
+                self.0.note(&plan.node, lack.as_ref(), now);
+            }
+            // Something else comes first, such as a pause, and blocks were not looked at.
+            Scope::Part if shares.is_empty() => self.0.note(&plan.node, None, now),
+            Scope::Part => {}
+        }
+    }
+
+    /// When the next nodes are due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.0.next_due()
+    }
+
+    /// The nodes to report now, by lack.
+    pub(super) fn pop_due(&mut self, world: &World, now: Instant) -> Vec<Due<Lack>> {
+        self.0.pop_due(now, |node| world.node(node).is_some())
+    }
+}
+
+/// The shares of a node for which its pools have no block. A node at its limit is a finding.
+pub(super) fn shares_without_block(plan: &NodePlan) -> BTreeSet<Share> {
+    let no_block = plan.unmet.iter().filter_map(|unmet| match unmet {
+        Unmet::NoCapacity(share) => Some(share.clone()),
+        Unmet::AtLimit(_) => None,
+    });
+    no_block.collect()
+}
