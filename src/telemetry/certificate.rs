@@ -1,12 +1,16 @@
 //! The certificate of the metrics port: of two files that are read again when they change, or self-signed.
 //!
-//! Keeps one invariant: files that can't be used, such as a pair that is half replaced, leave the last certificate in use.
+//! Keeps two invariants: files that can't be used, such as a pair that is half replaced, leave the last certificate in use;
+//! and a self-signed certificate is replaced before its validity ends.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
 use tokio::time::Instant;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
@@ -16,6 +20,17 @@ use tracing::{info, warn};
 
 /// The shortest time between two reads of the files. A scraper connects less often.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a self-signed certificate is valid, as one of a public authority is at most.
+const VALID_FOR: SignedDuration = SignedDuration::from_hours(90 * 24);
+
+/// The age at which a self-signed certificate is replaced: a month before its end, so that a connection that stays open
+/// for long, or a clock that differs, meets a valid one.
+const RENEWED_AFTER: SignedDuration = SignedDuration::from_hours(60 * 24);
+
+/// How long before its creation a self-signed certificate is valid, for scrapers whose clocks are behind. Its validity
+/// begins at the start of that day.
+const EARLIER: SignedDuration = SignedDuration::from_hours(24);
 
 /// The files of a certificate, both in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +75,16 @@ type Content = [Vec<u8>; 2];
 #[derive(Debug)]
 pub struct Certificate {
     config: Arc<ServerConfig>,
+    /// `None` once that of the files is in use.
+    own: Option<SelfSigned>,
     files: Option<Watched>,
+}
+
+/// A certificate that this process has signed.
+#[derive(Debug)]
+struct SelfSigned {
+    names: Vec<String>,
+    signed: Timestamp,
 }
 
 /// Files, as they were read last.
@@ -76,35 +100,84 @@ struct Watched {
 impl Certificate {
     /// A self-signed one for these names and addresses.
     pub fn self_signed(names: Vec<String>) -> Result<Self, CertificateError> {
-        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names)?;
-        let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
-        Ok(Self { config: config(vec![cert.der().clone()], key)?, files: None })
+        Self::self_signed_at(names, Timestamp::now())
+    }
+
+    fn self_signed_at(names: Vec<String>, now: Timestamp) -> Result<Self, CertificateError> {
+        let config = sign(&names, now)?;
+        Ok(Self { config, own: Some(SelfSigned { names, signed: now }), files: None })
     }
 
     /// That of two files. Until they can be used, it is self-signed for these names and addresses.
     pub fn of_files(files: CertificateFiles, names: Vec<String>) -> Result<Self, CertificateError> {
         let found = read(&files).and_then(|content| Ok((config_of(&files, &content)?, content)));
-        let (config, content, error) = match found {
-            Ok((config, content)) => (config, content, None),
+        let watched = |content, error| Some(Watched { files, content, read_at: Instant::now(), error });
+        match found {
+            Ok((config, content)) => Ok(Self { config, own: None, files: watched(content, None) }),
             Err(error) => {
                 let error = error.to_string();
                 warn!(error, "the metrics port has a self-signed certificate until the files can be used");
-                (Self::self_signed(names)?.config, Content::default(), Some(error))
+                Ok(Self { files: watched(Content::default(), Some(error)), ..Self::self_signed(names)? })
             }
-        };
-        Ok(Self { config, files: Some(Watched { files, content, read_at: Instant::now(), error }) })
+        }
     }
 
     /// The settings for the next connection.
     pub(super) fn current(&mut self) -> Arc<ServerConfig> {
+        self.current_at(Timestamp::now())
+    }
+
+    fn current_at(&mut self, now: Timestamp) -> Arc<ServerConfig> {
         if let Some(watched) = &mut self.files
             && watched.read_at.elapsed() >= READ_INTERVAL
             && let Some(config) = watched.look()
         {
-            self.config = config;
+            (self.config, self.own) = (config, None);
+        }
+        if let Some(own) = &mut self.own
+            && !own.is_fresh(now)
+        {
+            match sign(&own.names, now) {
+                Ok(config) => {
+                    info!("the self-signed certificate of the metrics port was replaced");
+                    (self.config, own.signed) = (config, now);
+                }
+                Err(error) => warn!(%error, "the last certificate of the metrics port stays in use"),
+            }
         }
         self.config.clone()
     }
+}
+
+impl SelfSigned {
+    /// Whether it stays in use. A clock that was wrong when it was signed makes it invalid too.
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        let age = now.duration_since(self.signed);
+        (-EARLIER..RENEWED_AFTER).contains(&age)
+    }
+}
+
+/// The settings with a new certificate for these names and addresses.
+fn sign(names: &[String], now: Timestamp) -> Result<Arc<ServerConfig>, CertificateError> {
+    let key = KeyPair::generate()?;
+    let certificate = params(names, now)?.self_signed(&key)?;
+    config(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+}
+
+fn params(names: &[String], now: Timestamp) -> Result<CertificateParams, CertificateError> {
+    let mut params = CertificateParams::new(names)?;
+    if let Some(name) = names.first() {
+        params.distinguished_name.push(DnType::CommonName, name.as_str());
+    }
+    let day = |time: Result<Timestamp, jiff::Error>| {
+        // Beyond the years that have a timestamp, the validity ends now.
+        let day: Date = time.unwrap_or(now).to_zoned(TimeZone::UTC).date();
+        let part = |part: i8| u8::try_from(part).unwrap_or(1);
+        date_time_ymd(day.year().into(), part(day.month()), part(day.day()))
+    };
+    params.not_before = day(now.checked_sub(EARLIER));
+    params.not_after = day(now.checked_add(VALID_FOR));
+    Ok(params)
 }
 
 impl Watched {
@@ -172,6 +245,8 @@ fn config(
 
 #[cfg(test)]
 mod tests {
+    use rcgen::generate_simple_self_signed;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -208,8 +283,25 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_can_be_self_signed() {
-        let mut certificate = Certificate::self_signed(vec!["ipam-1".to_owned()]).unwrap();
-        assert_eq!(certificate.current().alpn_protocols, [b"http/1.1".to_vec()]);
+    fn a_self_signed_certificate_is_replaced_before_it_ends() {
+        let now: Timestamp = "2026-11-26T05:30:00Z".parse().unwrap();
+        let mut certificate = Certificate::self_signed_at(vec!["ipam-1".to_owned()], now).unwrap();
+        let first = certificate.current_at(now);
+        assert_eq!(first.alpn_protocols, [b"http/1.1".to_vec()]);
+        let mut is_new = |before: &Arc<ServerConfig>, days: i64| {
+            !Arc::ptr_eq(before, &certificate.current_at(now + SignedDuration::from_hours(24 * days)))
+        };
+        assert!(!is_new(&first, 59));
+        assert!(is_new(&first, 60), "30 days are left");
+        let second = certificate.current_at(now + SignedDuration::from_hours(24 * 60));
+        assert!(Arc::ptr_eq(&second, &certificate.current_at(now + SignedDuration::from_hours(24 * 61))));
+        assert!(!Arc::ptr_eq(&second, &certificate.current_at(now)), "the clock was wrong");
+    }
+
+    #[test]
+    fn a_self_signed_certificate_is_valid_from_yesterday_for_90_days() {
+        let params = params(&["ipam-1".to_owned()], "2026-11-26T05:30:00Z".parse().unwrap()).unwrap();
+        assert_eq!(params.not_before, date_time_ymd(2026, 11, 25));
+        assert_eq!(params.not_after, date_time_ymd(2027, 2, 24));
     }
 }

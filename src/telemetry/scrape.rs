@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -39,15 +39,15 @@ pub async fn serve(
     telemetry: Telemetry,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let routes = Router::new()
-        .route("/metrics", get(metrics))
-        .route("/map", get(map))
-        .layer(from_fn_with_state(access, Access::guard))
-        .with_state(telemetry);
-    let conversation = |stream| {
+    let routes = Router::new().route("/metrics", get(metrics)).route("/map", get(map)).with_state(telemetry);
+    let conversation = |stream: TcpStream| {
         let acceptor = TlsAcceptor::from(certificate.current());
+        // A client that is gone already has no address.
+        let client = stream.peer_addr().map(|peer| access.of_client(peer.ip()));
         let (routes, stop) = (routes.clone(), stop.clone());
         async move {
+            let Ok(access) = client else { return };
+            let routes = routes.layer(from_fn_with_state(access, Access::guard));
             match timeout(HEADER_LIMIT, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => converse(stream, routes, stop).await,
                 Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
