@@ -259,9 +259,9 @@ build/tools/bin/cargo-deny:
 	cargo install cargo-deny --version '^$(CARGO_DENY_VERSION)' --locked --root build/tools
 
 .PHONY: scale
-scale: tools ## Measure how fast many nodes are served on a real API server. NODES=1000 sets the size; STATUS=1 measures `status`
+scale: tools ## Measure how fast many nodes are served on a real API server. NODES=1000 and POOLS=1 set the size; STATUS=1 measures `status`, SCRAPE=1 a scrape
 	cargo build --locked --release --bins --example scale
-	cargo run --locked --release --example scale -- $(if $(NODES),--nodes $(NODES)) $(if $(STATUS),--status)
+	cargo run --locked --release --example scale -- $(if $(NODES),--nodes $(NODES)) $(if $(POOLS),--pools $(POOLS)) $(if $(STATUS),--status) $(if $(SCRAPE),--scrape)
 
 .PHONY: takeover
 takeover: tools ## Measure how long a node that joins waits when the leader ends, is killed, halted or cut off, with the default times

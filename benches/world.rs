@@ -5,8 +5,8 @@
 //! for one. `taken_block` takes one, fifty in a second, while no node can start, because no pool has a block of a second
 //! family for it. `lost_claims` takes in one event of a CiliumNode while there is a lost claim for every node.
 //!
-//! `all_statuses` looks at the status of every pool, `snapshot` counts what metrics and findings show, and `self_check`
-//! compares everything with the objects. These have to grow with nodes and pools, but not with their product: not even
+//! `all_statuses` looks at the status of every pool, `snapshot` counts what metrics and findings show, `scrape` writes that as
+//! the text of `/metrics`, and `self_check` compares everything with the objects. These have to grow with nodes and pools, but not with their product: not even
 //! where agents run two families and each pool has one (`one_family`), where every pool is being deleted (`deleted`), or
 //! where no claim can be read (`unreadable`), as after a newer version has changed its definition.
 
@@ -36,6 +36,7 @@ use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::plan::{self, Policy};
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::{Mode, Publisher};
+use cilium_node_ipam::telemetry::metrics::Metrics;
 use cilium_node_ipam::view::free;
 use cilium_node_ipam::view::snapshot::snapshot;
 use cilium_node_ipam::world::World;
@@ -354,6 +355,18 @@ fn whole_snapshot(criterion: &mut Criterion) {
     }
 }
 
+/// The text of `/metrics` for a snapshot that is there.
+fn scrape(criterion: &mut Criterion) {
+    let cluster = |nodes, pools| Oddity::None.cluster(nodes, pools);
+    measure(criterion, "scrape", cluster, |cluster| {
+        let metrics = Metrics::default();
+        metrics.publish(snapshot(&cluster.world, std::iter::empty(), Timestamp::default()));
+        let start = Instant::now();
+        black_box(metrics.text());
+        start.elapsed()
+    });
+}
+
 fn self_check(criterion: &mut Criterion) {
     let cluster = |nodes, pools| Oddity::None.cluster(nodes, pools);
     measure(criterion, "self_check", cluster, |cluster| {
@@ -487,6 +500,7 @@ criterion_group!(
     edited_ranges,
     all_statuses,
     whole_snapshot,
+    scrape,
     self_check,
     freed_block,
     taken_block,

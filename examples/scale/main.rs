@@ -41,10 +41,21 @@ struct Args {
     #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = humantime::parse_duration)]
     write_delay: Duration,
 
+    /// How many pools; each selects as many nodes as the others.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pools: u16,
+
     /// Measure only `cilium-node-ipam status` of a cluster in which all nodes are served.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "scrape")]
     status: bool,
+
+    /// Measure only a scrape of `/metrics` of a controller that serves all nodes.
+    #[arg(long)]
+    scrape: bool,
 }
+
+/// How often `/metrics` is read.
+const SCRAPES: usize = 20;
 
 /// The result of one run.
 struct Measured {
@@ -54,6 +65,15 @@ struct Measured {
     peak_memory: String,
     microseconds_per_decision: f64,
     status: Status,
+    scrape: Scrape,
+}
+
+/// A scrape of `/metrics`: its size, its series, and how long it takes from the request to the last byte.
+struct Scrape {
+    bytes: usize,
+    series: usize,
+    median: Duration,
+    longest: Duration,
 }
 
 /// How long `cilium-node-ipam status` took, and the maximum memory that it ever held.
@@ -67,16 +87,29 @@ async fn main() -> Result<()> {
     let args = Args::parse();
     let names: Vec<String> = (0..args.nodes).map(|number| format!("node-{number:05}")).collect();
     if args.status {
-        let Status { took, peak_memory } = run(&names, Duration::ZERO).await?.status;
+        let Status { took, peak_memory } = run(&names, args.pools, Duration::ZERO).await?.status;
         println!("{} nodes: status took {:.1} s and {peak_memory}", names.len(), took.as_secs_f64());
+        return Ok(());
+    }
+    if args.scrape {
+        let Scrape { bytes, series, median, longest } = run(&names, args.pools, Duration::ZERO).await?.scrape;
+        println!(
+            "{} nodes, {} pools: a scrape has {} KiB in {series} series, and took {:.1} ms (median of {SCRAPES}; the longest \
+             {:.1} ms)",
+            names.len(),
+            args.pools,
+            bytes / 1024,
+            median.as_secs_f64() * 1e3,
+            longest.as_secs_f64() * 1e3,
+        );
         return Ok(());
     }
     println!("{} nodes, one block each: two writes per node", names.len());
     println!("| writes | ready | all served | nodes per second | ready again | peak memory | per decision |");
     println!("|---|---|---|---|---|---|---|");
-    let prompt = run(&names, Duration::ZERO).await?;
+    let prompt = run(&names, args.pools, Duration::ZERO).await?;
     print("prompt", &prompt, names.len());
-    let delayed = run(&names, args.write_delay).await?;
+    let delayed = run(&names, args.pools, args.write_delay).await?;
     print(&format!("{:?} late", args.write_delay), &delayed, names.len());
     let kept = prompt.served.as_secs_f64() / delayed.served.as_secs_f64();
     println!("with late writes {:.0} % as many nodes per second are served", kept * 100.0);
@@ -96,13 +129,18 @@ fn print(writes: &str, measured: &Measured, nodes: usize) {
 }
 
 /// One cluster, from its first list to the last node that is served, and a second start.
-async fn run(names: &[String], delay: Duration) -> Result<Measured> {
+async fn run(names: &[String], n_pools: u16, delay: Duration) -> Result<Measured> {
     let control_plane = ControlPlane::start(Options::default()).await?;
     let alarm = control_plane.alarm.clone();
     let families = control_plane.options.families;
     let cluster = Cluster::start(control_plane.admin.clone(), families, alarm).await?;
     eprintln!("making {} nodes", names.len());
-    let nodes: Vec<NodeSpec> = names.iter().map(NodeSpec::new).collect();
+    let pool_of = |number: usize| format!("pool-{:04}", number % usize::from(n_pools));
+    let nodes: Vec<NodeSpec> = names
+        .iter()
+        .enumerate()
+        .map(|(number, name)| NodeSpec::new(name).label("pool", &pool_of(number)))
+        .collect();
     cluster.create_nodes(&nodes).await?;
     stream::iter(names)
         .map(async |name| {
@@ -112,7 +150,17 @@ async fn run(names: &[String], delay: Duration) -> Result<Measured> {
         .buffer_unordered(PARALLEL)
         .try_collect::<()>()
         .await?;
-    cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.0.0.0/12"])).await?;
+    // Each pool has 4096 blocks, and one pool alone has enough for all nodes.
+    let ranges = if n_pools == 1 { vec!["10.0.0.0/12".to_owned()] } else { ranges(n_pools) };
+    stream::iter(ranges.iter().enumerate())
+        .map(async |(number, range)| {
+            let name = pool_of(number);
+            let pool = PoolSpec::new(&name).select("pool", &name).ipv4(28, &[range]);
+            cluster.create_pool(&pool).await.map(drop)
+        })
+        .buffer_unordered(PARALLEL)
+        .try_collect::<()>()
+        .await?;
 
     let served = Arc::new(Mutex::new(BTreeSet::new()));
     let listener = Arc::clone(&served);
@@ -135,6 +183,7 @@ async fn run(names: &[String], delay: Duration) -> Result<Measured> {
     let all_served = began.elapsed();
     let peak_memory = mebibytes(memory(controller.pid())?);
     let microseconds_per_decision = decision(&controller).await?;
+    let scrape = scrape(&controller).await?;
     controller.sigkill().await?;
     let status = status(&control_plane).await?;
 
@@ -143,7 +192,35 @@ async fn run(names: &[String], delay: Duration) -> Result<Measured> {
     let ready_again = began.elapsed();
     controller.sigkill().await?;
     control_plane.assert_clean().await?;
-    Ok(Measured { ready, served: all_served, ready_again, peak_memory, microseconds_per_decision, status })
+    Ok(Measured {
+        ready,
+        served: all_served,
+        ready_again,
+        peak_memory,
+        microseconds_per_decision,
+        status,
+        scrape,
+    })
+}
+
+/// A range of 65,536 addresses for each pool, from 10.0.0.0 on.
+fn ranges(n_pools: u16) -> Vec<String> {
+    (0..n_pools).map(|number| format!("{}.{}.0.0/16", 10 + number / 256, number % 256)).collect()
+}
+
+/// Reads `/metrics` some times, as a scraper does.
+async fn scrape(controller: &Controller) -> Result<Scrape> {
+    let (mut times, mut text) = (Vec::new(), String::new());
+    for _ in 0..SCRAPES {
+        let began = Instant::now();
+        let (code, answer) = controller.get("/metrics").await?;
+        times.push(began.elapsed());
+        ensure!(code == 200, "{code}: {answer}");
+        text = answer;
+    }
+    times.sort_unstable();
+    let series = text.lines().filter(|line| !line.starts_with('#')).count();
+    Ok(Scrape { bytes: text.len(), series, median: times[SCRAPES / 2], longest: times[SCRAPES - 1] })
 }
 
 /// Runs `cilium-node-ipam status` without a controller. Nobody leads then, so it finds a problem.

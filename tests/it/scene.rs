@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::future::try_join_all;
 use ipnet::IpNet;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::multi_pool::SLOW;
 use crate::support::agent::{Addresses, Agent, FakeAgent};
@@ -206,6 +206,17 @@ pub(crate) fn n_claims(rig: &Rig) -> usize {
 /// The status of a pool, or null.
 pub(crate) fn pool_status(rig: &Rig, pool: &str) -> Value {
     rig.cluster.object(Kind::Pool, pool).map(|pool| pool.data["status"].clone()).unwrap_or_default()
+}
+
+/// Waits until nodes hold this many IPv4 blocks of a pool, and lets its status say that they had none six hours ago.
+pub(crate) async fn let_blocks_be_of_today(rig: &Rig, pool: &str, n_held: u64) -> Result<()> {
+    let is_shown = |status: &Value| status["ipv4"]["blocks"]["held"] == n_held;
+    wait_status(rig, pool, &format!("{n_held} held blocks"), is_shown).await?;
+    let history = json!([{"time": "2026-01-01T00:00:00Z", "onNodes": 0}]);
+    rig.cluster
+        .patch_status(Kind::Pool, pool, json!({"status": {"ipv4": {"history": history}}}))
+        .await
+        .map(drop)
 }
 
 /// Returns when the status of the pool is as `look` wants it.

@@ -11,6 +11,7 @@ use crate::model::outcome::{Answer, Seen};
 use crate::model::request::{Read, Request};
 use crate::model::revision::AnyRevision;
 use crate::model::time::Timestamp;
+use crate::net::cidr::Family;
 use crate::publisher::crd::Crd;
 use crate::publisher::{Mode, Publisher};
 use crate::view::forecast::LEAST;
@@ -86,11 +87,15 @@ pub(crate) fn world() -> crate::world::World {
     gathering.complete().unwrap()
 }
 
-fn metrics() -> Metrics {
-    let metrics = Metrics::default();
+fn shown() -> Snapshot {
     // A trend needs some time in which blocks were granted.
     let now = Timestamp::UNIX_EPOCH + LEAST;
-    metrics.publish(snapshot(&world(), [FindingKind::UnreadableObject].into_iter(), now));
+    snapshot(&world(), [FindingKind::UnreadableObject].into_iter(), now)
+}
+
+fn metrics() -> Metrics {
+    let metrics = Metrics::default();
+    metrics.publish(shown());
     metrics
 }
 
@@ -107,6 +112,13 @@ fn text_of_every_reason() -> String {
         }
     }
     let pool = PoolName::from("beijing");
+    // Some series are shown only for problems.
+    let mut snapshot = shown();
+    for pool in snapshot.pools.values_mut() {
+        pool.without_addresses.values_mut().for_each(|n| *n = 1);
+        pool.conditions.values_mut().for_each(|holds| *holds = true);
+    }
+    metrics.publish(snapshot);
     for reason in GrantReason::ALL {
         metrics.block_granted(&pool, reason);
     }
@@ -248,8 +260,6 @@ pool_nodes{pool=\"beijing\",state=\"waiting\"} 0
 pool_nodes{pool=\"beijing\",state=\"pending\"} 1
 pool_nodes_wanting_growth{pool=\"beijing\"} 0
 pool_nodes_without_addresses{pool=\"beijing\",reason=\"no_carrier\"} 1
-pool_nodes_without_addresses{pool=\"beijing\",reason=\"waiting\"} 0
-pool_nodes_without_addresses{pool=\"beijing\",reason=\"pending\"} 0
 nodes{state=\"unselected\"} 0
 nodes{state=\"waiting\"} 0
 nodes{state=\"served\"} 1
@@ -355,4 +365,49 @@ fn blocks_are_counted_by_pool_and_reason_as_long_as_the_pool_exists() {
             "returned_total{pool=\"beijing\",reason=\"node_gone\"} 1",
         ]
     );
+}
+
+#[test]
+fn conditions_that_do_not_hold_are_left_out_but_for_the_two_of_the_alerts() {
+    let text = text();
+    let shown: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("cilium_node_ipam_pool_condition")).collect();
+    let series = |(condition, value)| format!("{{pool=\"beijing\",condition=\"{condition}\"}} {value}");
+    assert_eq!(shown, [("Ready", 1), ("Exhausted", 0)].map(series));
+}
+
+/// A scrape of a thousand pools with names of a usual length, and numbers as 5,000 nodes have them.
+fn scrape_of_1000_pools(families: &[Family]) -> String {
+    let (metrics, mut snapshot) = (Metrics::default(), shown());
+    let mut of_pool = snapshot.pools.remove(&PoolName::from("beijing")).unwrap();
+    of_pool.tally.families.retain(|family, _| families.contains(family));
+    of_pool.room.retain(|family, _| families.contains(family));
+    of_pool.closed.clear();
+    for counts in of_pool.tally.families.values_mut() {
+        (counts.held, counts.free, counts.published, counts.addresses_free) = (1234, 4321, 12345, 65432);
+    }
+    of_pool.full_in = families.iter().map(|family| (*family, Duration::from_secs(1_234_567))).collect();
+    for number in 0..1000 {
+        let name = PoolName::from(format!("region-1-rack-{number:04}").as_str());
+        metrics.block_granted(&name, GrantReason::ALL[0]);
+        metrics.block_returned(&name, ReturnReason::ALL[0]);
+        snapshot.pools.insert(name, of_pool.clone());
+    }
+    metrics.publish(snapshot);
+    let start = std::time::Instant::now();
+    let text = metrics.text();
+    println!(
+        "{families:?}: {} KiB, {} lines, {:?}",
+        text.len() / 1024,
+        text.lines().count(),
+        start.elapsed()
+    );
+    text
+}
+
+#[test]
+fn a_scrape_of_1000_pools_is_below_2_mib() {
+    let [one, two] = [&[Family::V4][..], &Family::ALL].map(|families| scrape_of_1000_pools(families).len());
+    assert!(one < 2 * 1024 * 1024, "{one} bytes");
+    assert!(two < 3 * 1024 * 1024, "{two} bytes of two families");
 }

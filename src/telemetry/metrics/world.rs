@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use tokio::sync::watch;
 
-use crate::model::status::{CidrCounts, Need};
+use crate::model::status::{CidrCounts, ConditionType, Need};
 use crate::model::time::Timestamp;
 use crate::view::snapshot::Snapshot;
 
@@ -169,18 +169,20 @@ fn of_pools(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Result<
         "pool_nodes_without_addresses",
         "Nodes that a pool selects and that have no address for pods, by reason",
         pools().flat_map(|(pool, counts)| {
-            counts
-                .without_addresses
-                .iter()
-                .map(move |(lack, n)| ([("pool", pool), ("reason", lack.as_str())], *n))
+            // Few pools have such nodes, and a thousand may have none.
+            let some = counts.without_addresses.iter().filter(|(_, n)| **n > 0);
+            some.map(move |(lack, n)| ([("pool", pool), ("reason", lack.as_str())], *n))
         }),
     )?;
     gauges(
         encoder,
         "pool_condition",
-        "Conditions of a pool: 1 if the status is True",
+        "Conditions of a pool: 1 if the status is True; 0 is shown for Ready and Exhausted only",
         pools().flat_map(|(pool, counts)| {
-            counts.conditions.iter().map(move |(condition, holds)| {
+            let is_shown = |(condition, holds): &(&ConditionType, &bool)| {
+                **holds || matches!(condition, ConditionType::Ready | ConditionType::Exhausted)
+            };
+            counts.conditions.iter().filter(is_shown).map(move |(condition, holds)| {
                 ([("pool", pool), ("condition", condition.as_str())], u64::from(*holds))
             })
         }),
