@@ -36,6 +36,7 @@ use tokio::process::Command;
 use crate::support::agent::Make;
 use crate::support::control_plane::{ControlPlane, Options, tool};
 use crate::support::controller::Controller;
+use crate::support::eventually::eventually;
 use crate::support::families::Families;
 use crate::support::kubectl::{kubectl, run};
 use crate::support::objects::{Kind, NodeSpec};
@@ -226,18 +227,12 @@ async fn wait_granted(plane: &ControlPlane, namespace: &str, more: &[&str]) -> R
         })
         .chain(more.iter().map(ToString::to_string))
         .collect();
-    let limit = tokio::time::Instant::now() + SOON;
-    loop {
+    eventually(SOON, async || {
         let granted = granted(plane, namespace).await?;
-        if granted == needed {
-            return Ok(());
-        }
-        if tokio::time::Instant::now() > limit {
-            assert_eq!(granted, needed, "in the namespace {namespace}");
-        }
-        // The server takes rights in by itself, and announces that to nobody.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        ensure!(granted == needed, "in the namespace {namespace} {granted:?} are granted, not {needed:?}");
+        Ok(())
+    })
+    .await
 }
 
 /// What the server says that the controller may do in a namespace.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::multi_pool::SLOW;
 use crate::support::agent::{Addresses, Agent, FakeAgent};
+use crate::support::eventually::eventually;
 use crate::support::objects::{Kind, NodeSpec};
 use crate::support::rig::Rig;
 use crate::support::views::Claim;
@@ -124,16 +125,7 @@ pub(crate) async fn insist_for<T>(
     limit: Duration,
     request: impl AsyncFn() -> Result<T>,
 ) -> Result<T> {
-    let limit = tokio::time::Instant::now() + limit;
-    loop {
-        rig.control_plane.alarm.check()?;
-        match request().await {
-            Ok(answer) => return Ok(answer),
-            Err(error) if tokio::time::Instant::now() > limit => return Err(error),
-            // No state says when there will be one.
-            Err(_) => tokio::time::sleep(KUBELET_PAUSE).await,
-        }
-    }
+    rig.control_plane.alarm.over(eventually(limit, request)).await
 }
 
 /// Returns when the agent has written all that it uses. The node grows by what is written, some time after that.

@@ -1,9 +1,10 @@
 //! The metrics port with the rights that the chart grants: a real Prometheus scrapes two replicas through TLS with the token
 //! of its ServiceAccount, which the real API server checks; others are refused.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -20,6 +21,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use crate::scene::SOON;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::controller::{Controller, ELECTED};
+use crate::support::eventually::eventually;
 use crate::support::kubectl::kubectl;
 use crate::support::prometheus::Prometheus;
 use crate::support::rig::under_oracle;
@@ -28,10 +30,7 @@ use crate::support::rig::under_oracle;
 const RENDERED: &str = "tests/it/install/rendered/metrics-port.yaml";
 
 /// The name in the certificate.
-const NAME: &str = "metrics.example.com";
-
-/// The pause between two looks at the metrics port, which announces nothing.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const NAME: &str = "metrics.example.com";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_users_with_the_right_scrape_both_replicas_through_tls() -> Result<()> {
@@ -76,20 +75,34 @@ async fn only_users_with_the_right_scrape_both_replicas_through_tls() -> Result<
         let (_, forbidden) = get(&addresses[0], &files, "/metrics", Some(&visitor_token)).await?;
         let user = "system:serviceaccount:monitoring:visitor may not get /metrics: bind the user";
         ensure!(forbidden.starts_with(user), "{forbidden}");
-        wait_for(async || {
+        eventually(SOON, async || {
             let (code, text) = get(&addresses[0], &files, "/map", Some(&visitor_token)).await?;
-            Ok(code == 200 && text.contains("<svg"))
+            ensure!(code == 200 && text.contains("<svg"), "{code}: {text}");
+            Ok(())
         })
         .await?;
 
         // A new certificate, as cert-manager writes it.
         files.write_certificate()?;
         for address in &addresses {
-            wait_for(async || Ok(get(address, &files, "/metrics", Some(&prometheus_token)).await?.0 == 200))
-                .await?;
+            eventually(SOON, async || {
+                let (code, text) = get(address, &files, "/metrics", Some(&prometheus_token)).await?;
+                ensure!(code == 200, "{code}: {text}");
+                Ok(())
+            })
+            .await?;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
         has_data(&format!("count(timestamp(up == 1) > {now}) == 2")).await?;
+
+        // A flood of wrong tokens is not passed on to the API server, and no scraper suffers.
+        let mut codes = BTreeSet::new();
+        for number in 0..20 {
+            codes.insert(get(&addresses[0], &files, "/metrics", Some(&format!("wrong-{number}"))).await?.0);
+        }
+        ensure!(codes == BTreeSet::from([401, 429]), "{codes:?}");
+        let (code, text) = get(&addresses[0], &files, "/metrics", Some(&prometheus_token)).await?;
+        ensure!(code == 200, "{code}: {text}");
 
         for controller in [&first, &second] {
             let log = std::fs::read_to_string(controller.log())?;
@@ -127,26 +140,27 @@ async fn bind(plane: &ControlPlane, role: &str, user: &str) -> Result<String> {
     kubectl(plane, &["create", "clusterrolebinding", role, &role_flag, &user]).await
 }
 
-async fn token(plane: &ControlPlane, user: &str) -> Result<String> {
+pub(crate) async fn token(plane: &ControlPlane, user: &str) -> Result<String> {
     let token = kubectl(plane, &["-n", "monitoring", "create", "token", user]).await?;
     Ok(token.trim().to_owned())
 }
 
 /// The address of the metrics port, which the log names.
-fn address(controller: &Controller) -> Result<String> {
+pub(crate) fn address(controller: &Controller) -> Result<String> {
     let log = std::fs::read_to_string(controller.log())?;
-    let line = Regex::new(r"listening for scrapers.* address=(127\.0\.0\.1:\d+)")?;
+    // In the format text or json.
+    let line = Regex::new(r#"listening for scrapers.*address(?:=|":")(127\.0\.0\.1:\d+)"#)?;
     let found = line.captures(&log).with_context(|| format!("no metrics port:\n{log}"))?;
     Ok(found[1].to_owned())
 }
 
 /// The files of the metrics port and of its scraper.
-struct Files {
+pub(crate) struct Files {
     folder: TempDir,
 }
 
 impl Files {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let files = Self { folder: tempfile::tempdir()? };
         files.write_certificate()?;
         Ok(files)
@@ -156,19 +170,27 @@ impl Files {
     fn write_certificate(&self) -> Result<()> {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec![NAME.to_owned()])?;
         std::fs::write(self.certificate(), cert.pem())?;
-        Ok(std::fs::write(self.folder.path().join("tls.key"), signing_key.serialize_pem())?)
+        Ok(std::fs::write(self.path("tls.key"), signing_key.serialize_pem())?)
     }
 
-    fn certificate(&self) -> PathBuf {
-        self.folder.path().join("tls.crt")
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
-    fn token(&self) -> PathBuf {
-        self.folder.path().join("token")
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder().join(name)
+    }
+
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.path("tls.crt")
+    }
+
+    pub(crate) fn token(&self) -> PathBuf {
+        self.path("token")
     }
 
     fn flag(&self, flag: &str, name: &str) -> String {
-        format!("--metrics-{flag}={}", self.folder.path().join(name).display())
+        format!("--metrics-{flag}={}", self.path(name).display())
     }
 }
 
@@ -190,17 +212,4 @@ async fn get(address: &str, files: &Files, path: &str, token: Option<&str>) -> R
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no HTTP answer")?;
     Ok((code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
-}
-
-/// Returns when `look` says yes; an error counts as no.
-async fn wait_for(look: impl AsyncFn() -> Result<bool>) -> Result<()> {
-    let limit = tokio::time::Instant::now() + SOON;
-    loop {
-        let seen = look().await;
-        if matches!(seen, Ok(true)) {
-            return Ok(());
-        }
-        ensure!(tokio::time::Instant::now() < limit, "waited {SOON:?} in vain: {seen:?}");
-        tokio::time::sleep(PAUSE).await;
-    }
 }

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kube::Client;
@@ -15,6 +14,7 @@ use super::helm::{CHART, program};
 use super::{NAME, NAMESPACE, SOON};
 use crate::support::agent::Release;
 use crate::support::control_plane::Options;
+use crate::support::eventually::eventually;
 use crate::support::families::Families;
 use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
@@ -61,15 +61,13 @@ async fn refusal(
     }
 }
 
-/// Returns when the server has taken in the policies, which this question shows.
+/// Returns when the server has taken in the policies, which this question shows. It takes them in by itself, without news.
 async fn wait_active(is_active: impl AsyncFn() -> Result<bool>) -> Result<()> {
-    let limit = tokio::time::Instant::now() + SOON;
-    while !is_active().await? {
-        ensure!(tokio::time::Instant::now() < limit, "the policies are not active after {SOON:?}");
-        // The server takes policies in by itself, without news of it.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Ok(())
+    eventually(SOON, async || {
+        ensure!(is_active().await?, "the policies are not active");
+        Ok(())
+    })
+    .await
 }
 
 /// Returns when the server has taken in the policies for the account of the controller.

@@ -19,6 +19,7 @@ pub(crate) mod cilium_operator;
 pub(crate) mod cluster;
 pub(crate) mod control_plane;
 pub(crate) mod controller;
+pub(crate) mod eventually;
 pub(crate) mod families;
 pub(crate) mod findings;
 pub(crate) mod fleet;

@@ -1,4 +1,6 @@
 //! A real Prometheus that scrapes controllers and evaluates the alerts that are shipped, with shortened times.
+//!
+//! It announces nothing, so it has to be asked.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -14,24 +16,14 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use super::control_plane::{ControlPlane, tool};
+use super::eventually::eventually;
 use super::tails;
-
-/// The pause between two looks at its log or its API. It announces nothing, so it has to be asked.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// From start to its API, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(60);
 
 /// The words of its log when its API answers.
 const READY: &str = "Server is ready to receive web requests.";
-
-const CONFIG: &str = "\
-global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 500ms}
-rule_files: [rules.yaml]
-scrape_configs:
-  - job_name: cilium-node-ipam
-    file_sd_configs: [{files: [targets.json], refresh_interval: 1s}]
-";
 
 /// A running Prometheus; it is killed when this is dropped.
 #[derive(Debug)]
@@ -44,7 +36,7 @@ pub(crate) struct Prometheus {
 impl Prometheus {
     /// Starts one without targets, which scrapes without TLS.
     pub(crate) async fn start(plane: &ControlPlane) -> Result<Self> {
-        Self::start_with(plane, "").await
+        Self::start_with(plane, &shipped_rules()?, json!({})).await
     }
 
     /// Starts one without targets, which scrapes over TLS with a bearer token, as an installation on the same network does.
@@ -55,27 +47,30 @@ impl Prometheus {
         issuer: &Path,
         name: &str,
     ) -> Result<Self> {
-        let settings = json!({
+        let job = json!({
             "scheme": "https",
             "authorization": {"credentials_file": token},
             "tls_config": {"ca_file": issuer, "server_name": name},
         });
-        let settings: Vec<String> = settings
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| format!("    {key}: {value}\n"))
-            .collect();
-        Self::start_with(plane, &settings.concat()).await
+        Self::start_with(plane, &shipped_rules()?, job).await
     }
 
-    /// Starts one with further settings of its job.
-    async fn start_with(plane: &ControlPlane, settings: &str) -> Result<Self> {
+    /// Starts one without targets, with these rules, and with further settings of its job.
+    pub(crate) async fn start_with(plane: &ControlPlane, rules: &str, mut job: Value) -> Result<Self> {
+        if job["job_name"].is_null() {
+            job["job_name"] = "cilium-node-ipam".into();
+        }
+        job["file_sd_configs"] = json!([{"files": ["targets.json"], "refresh_interval": "1s"}]);
+        let config = json!({
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "500ms"},
+            "rule_files": ["rules.yaml"],
+            "scrape_configs": [job],
+        });
         let folder = plane.dir().join("prometheus");
         fs::create_dir_all(&folder)?;
-        let rules = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/alerts.yaml"))?;
-        fs::write(folder.join("rules.yaml"), shortened(&rules))?;
-        fs::write(folder.join("prometheus.yaml"), format!("{CONFIG}{settings}"))?;
+        fs::write(folder.join("rules.yaml"), shortened(rules))?;
+        // YAML has all of JSON.
+        fs::write(folder.join("prometheus.yaml"), config.to_string())?;
         fs::write(folder.join("targets.json"), "[]")?;
         let log = folder.join("prometheus.log");
         let output = File::create(&log)?;
@@ -89,25 +84,32 @@ impl Prometheus {
             .kill_on_drop(true)
             .spawn()?;
         let listening = Regex::new(r#"msg="Listening on".* address=(127\.0\.0\.1:\d+)"#)?;
-        let limit = tokio::time::Instant::now() + START;
-        let address = loop {
+        let address = eventually(START, async || {
             let text = fs::read_to_string(&log)?;
             // It listens before it can answer.
-            if let Some(found) = listening.captures(&text).filter(|_| text.contains(READY)) {
-                break found[1].to_owned();
-            }
-            let tail = || tails::tail(&log);
-            ensure!(tokio::time::Instant::now() < limit, "Prometheus is not ready:\n{}", tail());
-            tokio::time::sleep(PAUSE).await;
-        };
+            let found = listening.captures(&text).filter(|_| text.contains(READY));
+            let found = found.with_context(|| format!("Prometheus is not ready:\n{}", tails::tail(&log)))?;
+            Ok(found[1].to_owned())
+        })
+        .await?;
         Ok(Self { _child: child, folder, address })
     }
 
     /// Scrapes these addresses from now on.
     pub(crate) fn scrape(&self, addresses: &[String]) -> Result<()> {
+        self.set_targets(&json!([{"targets": addresses}]))
+    }
+
+    /// Scrapes this address from now on. Its series are those of this instance, as those of a process are that starts again
+    /// in its pod.
+    pub(crate) fn scrape_as(&self, instance: &str, address: &str) -> Result<()> {
+        self.set_targets(&json!([{"targets": [address], "labels": {"instance": instance}}]))
+    }
+
+    fn set_targets(&self, targets: &Value) -> Result<()> {
         // It may read while this writes, so the file comes as a whole.
         let new = self.folder.join("targets.new");
-        fs::write(&new, json!([{"targets": addresses}]).to_string())?;
+        fs::write(&new, targets.to_string())?;
         Ok(fs::rename(new, self.folder.join("targets.json"))?)
     }
 
@@ -126,50 +128,35 @@ impl Prometheus {
     /// Returns when exactly these alerts fire.
     pub(crate) async fn wait_firing(&self, expected: &[&str], deadline: Duration) -> Result<()> {
         let expected: BTreeSet<String> = expected.iter().map(ToString::to_string).collect();
-        let limit = tokio::time::Instant::now() + deadline;
-        loop {
+        eventually(deadline, async || {
             let firing = self.firing().await?;
-            if firing == expected {
-                return Ok(());
-            }
-            ensure!(
-                tokio::time::Instant::now() < limit,
-                "after {deadline:?} these alerts fire: {firing:?}, and not {expected:?}"
-            );
-            tokio::time::sleep(PAUSE).await;
-        }
+            ensure!(firing == expected, "these alerts fire: {firing:?}, and not {expected:?}");
+            Ok(())
+        })
+        .await
     }
 
     /// Returns when this alert fires, alone or with others.
     pub(crate) async fn wait_fires(&self, alert: &str, deadline: Duration) -> Result<()> {
-        let limit = tokio::time::Instant::now() + deadline;
-        loop {
+        eventually(deadline, async || {
             let firing = self.firing().await?;
-            if firing.contains(alert) {
-                return Ok(());
-            }
-            ensure!(
-                tokio::time::Instant::now() < limit,
-                "after {deadline:?} {firing:?} fire, and not {alert}"
-            );
-            tokio::time::sleep(PAUSE).await;
-        }
+            ensure!(firing.contains(alert), "{firing:?} fire, and not {alert}");
+            Ok(())
+        })
+        .await
     }
 
     /// Returns when this query has a result.
     pub(crate) async fn wait_data(&self, query: &str, deadline: Duration) -> Result<()> {
         let encoded: Vec<String> = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let path = format!("/api/v1/query?query={}", encoded.concat());
-        let limit = tokio::time::Instant::now() + deadline;
-        loop {
-            let answer = self.get(&path).await.context(query.to_owned())?;
-            let answer: Value = serde_json::from_str(&answer)?;
-            if answer["data"]["result"].as_array().is_some_and(|result| !result.is_empty()) {
-                return Ok(());
-            }
-            ensure!(tokio::time::Instant::now() < limit, "after {deadline:?} no data: {query}");
-            tokio::time::sleep(PAUSE).await;
-        }
+        eventually(deadline, async || {
+            let answer: Value = serde_json::from_str(&self.get(&path).await.context(query.to_owned())?)?;
+            let has_data = answer["data"]["result"].as_array().is_some_and(|result| !result.is_empty());
+            ensure!(has_data, "no data: {query}");
+            Ok(())
+        })
+        .await
     }
 
     /// The body of a GET, in a version of HTTP that has no chunks.
@@ -184,13 +171,21 @@ impl Prometheus {
     }
 }
 
-/// The rules with a second in place of each `for`, of each minute of a threshold, and a few scrapes in place of each range.
+/// The rules with the default values.
+fn shipped_rules() -> Result<String> {
+    Ok(fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/alerts.yaml"))?)
+}
+
+/// The rules with a second in place of each `for` and of each minute of a threshold, a minute in place of the hour in which
+/// restarts are counted, and a few scrapes in place of each other range.
 fn shortened(rules: &str) -> String {
-    let durations = Regex::new(r"(?m)^(\s+for:) .*$").expect("the pattern is well formed");
-    let ranges = Regex::new(r"\[[0-9]+[mh]\]").expect("the pattern is well formed");
-    let minutes =
-        Regex::new(r"(_bucket\[15m\]\)\)\)|_lapse_seconds) > 60").expect("the pattern is well formed");
-    let rules = minutes.replace_all(rules, "$1 > 1");
-    assert!(rules.matches(" > 1\n").count() >= 2, "both thresholds of a minute");
-    ranges.replace_all(&durations.replace_all(&rules, "$1 1s"), "[4s]").into_owned()
+    let replaced = |rules: &str, pattern: &str, with: &str, least: usize| {
+        let pattern = Regex::new(pattern).expect("the pattern is well formed");
+        assert!(pattern.find_iter(rules).count() >= least, "{pattern} in\n{rules}");
+        pattern.replace_all(rules, with).into_owned()
+    };
+    let rules = replaced(rules, r"(_bucket\[15m\]\)\)\)|_lapse_seconds) > 60", "$1 > 1", 2);
+    let rules = replaced(&rules, r#"(?m)(^\s+"?for"?:) [^,\n]*"#, "$1 1s", 20);
+    let rules = replaced(&rules, r"\[[0-9]+m\]", "[4s]", 5);
+    replaced(&rules, r"\[1h\]", "[1m]", 1)
 }
