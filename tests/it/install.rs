@@ -12,6 +12,7 @@ mod chart;
 mod dashboard;
 mod helm;
 mod image;
+mod monitoring;
 mod queries;
 mod rendered;
 pub(crate) mod values;
@@ -332,18 +333,8 @@ async fn knows_every_field(plane: &ControlPlane) -> Result<()> {
     for namespace in ["addresses", "cilium", "frr-k8s-system", "monitoring"] {
         kubectl(plane, &["create", "namespace", namespace]).await?;
     }
-    // The definitions of these come with another operator. promtool checks the PrometheusRule, and a real Prometheus
-    // scrapes as the ServiceMonitor says.
-    let is_of_operator = |document: &&str| {
-        ["PrometheusRule", "ServiceMonitor"]
-            .iter()
-            .any(|kind| document.contains(&format!("\nkind: {kind}\n")))
-    };
-    let everything = std::fs::read_to_string("tests/it/install/rendered/everything.yaml")?;
-    let documents = everything.split("\n---\n").filter(|document| !is_of_operator(document));
-    let file = tempfile::NamedTempFile::new()?;
-    std::fs::write(file.path(), documents.collect::<Vec<_>>().join("\n---\n"))?;
-    let path = file.path().to_str().context("a path of text")?;
+    monitoring::define(plane).await?;
+    let path = "tests/it/install/rendered/everything.yaml";
     kubectl(plane, &["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", path])
         .await
         .map(drop)

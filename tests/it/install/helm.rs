@@ -153,7 +153,7 @@ async fn runs(plane: &ControlPlane) -> Result<(String, bool)> {
 }
 
 /// Runs Helm as an administrator would, in the namespace of the controller, and returns what it said.
-async fn helm(plane: &ControlPlane, major: &str, arguments: &[&str]) -> Result<String> {
+pub(super) async fn helm(plane: &ControlPlane, major: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program(major));
     command.args(arguments).args(["--namespace", NAMESPACE]);
     run(plane, command).await
