@@ -28,7 +28,7 @@ BESIDE_TOOLS := $(HELMS:%=build/bin/helm-%) build/bin/prometheus frr-k8s
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
-SERVERLESS := cli_import:: cli_validate:: docs:: events:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: map::pages simulation:: words::
+SERVERLESS := cli_import:: cli_validate:: docs:: events:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: map::pages mutants:: simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_14 of_1_17
 # Those with real routers, and those of routes that take long. `make test-routes` runs all, and `make test` the others.
@@ -86,7 +86,6 @@ format:
 .PHONY: clippy
 clippy:
 	cargo clippy --locked --all-targets -- --deny warnings
-	cargo clippy --locked --test simulation --features mutants -- --deny warnings
 
 .PHONY: doc
 doc: ## Write the documentation of the code, private items included, to target/doc; a broken link fails
@@ -108,8 +107,8 @@ soak: ## Run every search of the simulation for long: SEEDS=5000 from a random s
 		cargo test --locked --profile simulation --test simulation -- --skip found::
 
 .PHONY: mutants
-mutants: ## Switch each rule off in turn, and see random scripts of the simulation find that. MUTANT=Overlap for one rule
-	$(if $(MUTANT),SIM_MUTANT=$(MUTANT)) cargo test --locked --profile simulation --features mutants --test simulation mutants::
+mutants: ## Take each rule out of a copy of the tree in turn, and see random scripts find that. MUTANT=overlap for one rule
+	scripts/mutants $(MUTANT)
 
 .PHONY: test-it
 test-it: $(TOOLS) $(if $(TOOLS),$(BESIDE_TOOLS))

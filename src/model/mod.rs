@@ -12,7 +12,6 @@ pub mod crd;
 pub mod finding;
 pub mod freeze;
 pub mod frr;
-pub mod guard;
 pub mod installation;
 pub mod kind;
 pub mod leadership;

@@ -6,16 +6,12 @@ use super::draft::Draft;
 use super::subject::Subject;
 use crate::ledger::Occupant;
 use crate::model::finding::Finding;
-use crate::model::guard::Guard;
 use crate::model::plan::{Scope, Wait};
 use crate::net::cidr::Cidr;
 
 impl Subject<'_> {
     /// Why the node is left alone, if it is.
     pub(super) fn foreign_hand(&self) -> Option<Finding> {
-        if self.world.guards().is_off(Guard::LeftAlone) {
-            return None;
-        }
         let is_claimed = |cidr: Cidr| self.is_claimed(cidr);
         self.publisher.foreign_hand(self.carrier, &is_claimed, &|cidr| self.why_unclaimable(cidr))
     }

@@ -18,7 +18,6 @@ use super::routes::withdrawal;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::outcome::Presence;
@@ -122,7 +121,7 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
             }
         }
-        (Some(node), _) if node.uid != claim.node_uid && !world.guards().is_off(Guard::NodeUid) => {
+        (Some(node), _) if node.uid != claim.node_uid => {
             if presence(world, draft, claim) == Some(Presence::Is(node.uid.clone())) {
                 draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
             }
@@ -278,17 +277,13 @@ fn is_without_consent(world: &World, publisher: &Publisher, claim: &Claim) -> bo
 }
 
 fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
-    if world.guards().is_off(Guard::Absence) {
-        return Absence::Proven;
-    }
-    let is_answered = world.guards().is_off(Guard::Question).then_some(claim.revision);
     publisher.absence(Removal {
         claim,
         carrier: world.carrier(&claim.node),
         is_carried: is_carried(world, claim),
         absent_as_of: world.absent_as_of(&claim.node),
         presence: world.presence(claim).as_ref(),
-        answered: is_answered.or_else(|| world.answered(claim)),
+        answered: world.answered(claim),
     })
 }
 
@@ -313,11 +308,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     let Some(cooling_time) = world.cooling_time(claim, reason) else {
         return;
     };
-    let due = if world.guards().is_off(Guard::Cooling) {
-        Duration::ZERO
-    } else {
-        cooled_at(world, claim, cooling_time, now)
-    };
+    let due = cooled_at(world, claim, cooling_time, now);
     if due > now.uptime {
         draft.wake_at(due);
         return;
@@ -351,9 +342,6 @@ fn cooled_at(world: &World, claim: &Claim, cooling_time: Duration, now: Now) -> 
 /// claim yet, its pods use the block. So a read has to say it. A new CiliumNode of the name says by itself that the machine
 /// is back.
 fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration, now: Now) -> bool {
-    if world.guards().is_off(Guard::Presence) {
-        return true;
-    }
     if world.carrier(&claim.node).is_some() {
         return false;
     }

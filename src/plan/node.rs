@@ -11,7 +11,6 @@ use super::{lifecycle, publication, reasons, recreation, withhold};
 use crate::model::agent::NoAgent;
 use crate::model::carrier::Carrier;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
@@ -92,7 +91,7 @@ fn await_answers(world: &World, draft: &mut Draft) -> Step {
 
 fn await_end_of_pause(world: &World, publisher: &Publisher, draft: &mut Draft, now: Now) -> Step {
     let pause = world.serving(&draft.node).and_then(|serving| serving.pause.later_than(now));
-    let Some(until) = pause.filter(|_| !world.guards().is_off(Guard::Pause)) else { return NEXT };
+    let Some(until) = pause else { return NEXT };
     draft.wake_at(until);
     draft.unmet = unmet(world, publisher, &draft.node);
     ControlFlow::Break(Made::Waits(Wait::Pause))

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::pod_ip_pools;
 use super::policy::Policy;
 use crate::model::freeze::Switch;
-use crate::model::guard::Guard;
 use crate::model::leadership::Leadership;
 use crate::model::names::PoolName;
 use crate::model::observation::PoolObject;
@@ -47,9 +46,7 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
         // A change of the mode or of the lead, or the answer, puts the pool on the agenda again.
         return PoolPlan::Unchanged;
     }
-    if let Some(until) = world.pool_pause(name).later_than(now)
-        && !world.guards().is_off(Guard::Pause)
-    {
+    if let Some(until) = world.pool_pause(name).later_than(now) {
         return PoolPlan::Later(until);
     }
     let settles = settles_at(world, object, now);

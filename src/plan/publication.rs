@@ -12,7 +12,6 @@ use super::subject::Subject;
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::{Claim, block_name};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::plan::{Lasting, Wait};
 use crate::model::request::{Read, Request, Write};
@@ -39,7 +38,6 @@ pub(super) fn put_off_questions(world: &World, draft: &mut Draft, policy: Policy
 fn is_too_soon(world: &World, draft: &mut Draft, policy: Policy, now: Now) -> bool {
     let last = world.serving(&draft.node).and_then(|serving| serving.last_patch);
     let next = last.map(|last| last + policy.min_write_interval).filter(|next| *next > now.uptime);
-    let next = next.filter(|_| !world.guards().is_off(Guard::WriteInterval));
     if let Some(next) = next {
         draft.wake_at(next);
         draft.wait_for(Wait::Interval);
@@ -134,7 +132,7 @@ impl<'a> Subject<'a> {
 
     /// Whether what is known as of a revision is known well enough to write the carrier (safety rule 4).
     pub(super) fn is_fresh(&self, known_at: Revision) -> bool {
-        self.publisher.is_fresh(known_at, self.carrier) || self.world.guards().is_off(Guard::Freshness)
+        self.publisher.is_fresh(known_at, self.carrier)
     }
 
     /// Whether the last patch of the CiliumNode was too recent for another one; then the plan waits.
@@ -155,7 +153,6 @@ impl<'a> Subject<'a> {
             *offered = offered.saturating_add(claim.offered_count());
         }
         self.publisher.can_start_with(self.carrier, &offered)
-            || self.world.guards().is_off(Guard::BothFamilies) && offered.values().any(|offered| *offered > 0)
     }
 
     /// Ends a question to the agent that is answered, and is not needed any more.

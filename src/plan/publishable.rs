@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use crate::ledger::Occupant;
 use crate::model::claim::ClaimState;
-use crate::model::guard::Guard;
 use crate::model::names::{PodIpPoolName, ten_of};
 use crate::model::node::Node;
 use crate::model::pod_ip_pool::Misfit;
@@ -33,11 +32,11 @@ pub enum NotPublishable {
 /// Whether it is known as of a late enough revision (safety rule 4) depends on the version of the CiliumNode that a
 /// patch carries, and is checked where the patch is decided.
 pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(), NotPublishable> {
-    let (claim, guards) = (&known.claim, world.guards());
-    if claim.state != ClaimState::Held || (!known.shown && !guards.is_off(Guard::Shown)) {
+    let claim = &known.claim;
+    if claim.state != ClaimState::Held || !known.shown {
         return Err(NotPublishable::State);
     }
-    if claim.node_uid != node.uid && !guards.is_off(Guard::NodeUid) {
+    if claim.node_uid != node.uid {
         return Err(NotPublishable::OtherNodeObject);
     }
     let widest = world.reader().widest_block(claim.cidr.family());
@@ -52,7 +51,7 @@ pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(),
             Occupant::LostClaim(_) | Occupant::Unreadable(..) => true,
         })
         .peekable();
-    if foreign.peek().is_some() && !guards.is_off(Guard::Overlap) {
+    if foreign.peek().is_some() {
         let ranges = foreign.map(|(cidr, occupant)| (cidr, occupant.clone())).collect();
         return Err(NotPublishable::Overlaps(ranges));
     }

@@ -7,7 +7,6 @@
 use super::subject::Subject;
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
-use crate::model::guard::Guard;
 use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::Node;
 use crate::model::request::{NewClaim, Request, Target, Write};
@@ -78,7 +77,7 @@ impl Subject<'_> {
         };
         let blocks = self.publisher.blocks(self.carrier).into_iter();
         blocks
-            .filter(|cidr| has_no_claim(*cidr) && !self.world.guards().is_off(Guard::Adoption))
+            .filter(|cidr| has_no_claim(*cidr))
             .filter_map(|cidr| {
                 // Several may cut it, and give it under different names.
                 let mut pools = self.world.pools_of_block(cidr);

@@ -10,8 +10,6 @@ use std::ops::Deref;
 
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::crd::CrdFields;
-#[cfg(feature = "mutants")]
-use crate::model::guard::Guards;
 use crate::model::kind::Kind;
 use crate::model::multi_pool::{Entry, PoolsFields, Requested};
 use crate::model::names::NodeName;
@@ -145,16 +143,6 @@ impl Publisher {
             Self::ClusterPool(_) | Self::Kubernetes(_) => return None,
         }
         Some(supposed)
-    }
-
-    /// Has another set of guards than all of them.
-    #[cfg(feature = "mutants")]
-    pub const fn set_guards(&mut self, guards: Guards) {
-        match self {
-            Self::Crd(_) | Self::MultiPool(_) => {}
-            Self::ClusterPool(mode) => mode.set_guards(guards),
-            Self::Kubernetes(mode) => mode.set_guards(guards),
-        }
     }
 
     /// The request that shows either a version of the carrier later than `later_than` or that there is no carrier;

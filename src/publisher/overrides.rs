@@ -11,7 +11,7 @@ use super::crd::Crd;
 use super::ipam_mode::IpamMode;
 use super::multi_pool::{Bgp, MultiPool};
 use super::settings::{self, ANNOTATE_KEY, BGP_KEY, DEFAULT_POOL_KEY, FAMILY_KEYS, IPAM_KEY};
-use super::static_mode::{Kubernetes, NodeField};
+use super::static_mode::{Kubernetes, NodeField, Static};
 use crate::model::node_config::{Overrides, Setting};
 use crate::net::cidr::Family;
 
@@ -36,7 +36,7 @@ impl Publisher {
                     bgp: if is_on(BGP_KEY, mode.bgp == Bgp::On) { Bgp::On } else { Bgp::Off },
                 })
             }
-            Self::ClusterPool(mode) => Self::ClusterPool(mode.with_settings(families, *mode.mode())),
+            Self::ClusterPool(mode) => Self::ClusterPool(Static::new(families, *mode.mode())),
             Self::Kubernetes(mode) => {
                 let agents_read_annotations = is_on(ANNOTATE_KEY, mode.mode().agents_read_annotations);
                 if mode.mode().writes == NodeField::Annotations && !agents_read_annotations {
@@ -46,7 +46,7 @@ impl Publisher {
                     ));
                 }
                 let kubernetes = Kubernetes { writes: mode.mode().writes, agents_read_annotations };
-                Self::Kubernetes(mode.with_settings(families, kubernetes))
+                Self::Kubernetes(Static::new(families, kubernetes))
             }
         })
     }

@@ -5,7 +5,6 @@
 use super::{LostClaim, LostHolder, SeenCooling, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, Reason};
-use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::node::CiliumNode;
@@ -198,9 +197,6 @@ impl World {
 
     /// Keeps a block taken whose claim went, and nobody can say how.
     fn lose_claim(&mut self, holder: LostHolder, lost: LostClaim) {
-        if self.guards.is_off(Guard::LostClaims) {
-            return;
-        }
         let at = lost.at;
         self.take(lost.cidr, Occupant::LostClaim(at));
         let before = self.lost_claims.insert(holder, lost);

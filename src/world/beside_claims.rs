@@ -6,7 +6,6 @@ use std::net::IpAddr;
 
 use super::World;
 use super::selection::remove;
-use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::net::addresses::AddressSet;
@@ -16,9 +15,6 @@ use crate::publisher;
 impl World {
     /// What the objects of a node carry, in whatever mode, outside its claims.
     pub(super) fn carried(&self, node: &NodeName) -> AddressSet {
-        if self.guards.is_off(Guard::Carried) {
-            return AddressSet::new();
-        }
         let mut carried =
             self.cilium_nodes.get(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
         if let Some(object) = self.nodes.get(node) {

@@ -17,7 +17,6 @@ use super::waiting::Waiting;
 use crate::ledger::Ledger;
 use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
-use crate::model::guard::Guards;
 use crate::model::kind::Kind;
 use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
@@ -43,7 +42,6 @@ pub struct Gathering {
     pod_ip_pools: Option<Box<PodIpPools>>,
     /// The same of CiliumNodeConfigs.
     node_configs: Box<NodeConfigs>,
-    guards: Guards,
 }
 
 impl Gathering {
@@ -112,12 +110,6 @@ impl Gathering {
         self.freeze = Some(Box::new(freeze));
     }
 
-    /// Has another set of guards than all of them.
-    #[cfg(feature = "mutants")]
-    pub fn set_guards(&mut self, guards: Guards) {
-        self.guards = guards;
-    }
-
     /// The kinds that have not been listed yet.
     #[must_use]
     pub fn missing(&self) -> Vec<Kind> {
@@ -178,7 +170,6 @@ impl Gathering {
             agents: self.agents.take().map(|agents| *agents).unwrap_or_default(),
             pod_ip_pools: self.pod_ip_pools.take().map(|pools| *pools).unwrap_or_default(),
             node_configs: *self.node_configs,
-            guards: self.guards,
         };
         for kind in Kind::AS_LISTED {
             if let Some(listing) = self.listings.remove(&kind) {

@@ -7,7 +7,6 @@ use crate::ledger::{Ledger, Occupant};
 use crate::model::agent::{AgentPod, NoAgent};
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::{Claim, ClaimState, Reason};
-use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::{CiliumNode, Node};
@@ -139,9 +138,6 @@ impl World {
     /// store.
     #[must_use]
     pub fn presence(&self, claim: &Claim) -> Option<Presence> {
-        if self.guards.is_off(Guard::Presence) {
-            return Some(self.presence_as_watched(&claim.node));
-        }
         match self.remembered.get(&claim.node).and_then(|remembered| remembered.presence.as_ref()) {
             Some(read) if read.as_of >= claim.revision => Some(read.presence.clone()),
             Some(_) | None => (Some(claim.revision) <= self.nodes_listed_after)

@@ -44,7 +44,6 @@ use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
 use crate::model::freeze::{Freeze, Switch};
-use crate::model::guard::Guards;
 use crate::model::kind::Kind;
 use crate::model::leadership::Leadership;
 use crate::model::names::{NodeName, PoolName};
@@ -132,16 +131,9 @@ pub struct World {
     pace: Pace,
     /// The mode of Cilium in which this process writes, or has written.
     served: Option<IpamMode>,
-    guards: Guards,
 }
 
 impl World {
-    /// Which guards hold.
-    #[must_use]
-    pub fn guards(&self) -> Guards {
-        self.guards
-    }
-
     /// Whether the controller may write, and how.
     #[must_use]
     pub fn mode(&self) -> &Mode {

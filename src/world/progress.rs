@@ -11,7 +11,6 @@ use super::pause::Pause;
 use super::{Remembered, SeenCooling, Sent, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{ClaimState, Reason};
-use crate::model::guard::Guard;
 use crate::model::leadership::Leadership;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::PoolObject;
@@ -44,11 +43,10 @@ impl World {
     /// The write may be another node's: a claim that has not been heard of may be in the way of one that is being made.
     #[must_use]
     pub fn is_busy(&self, node: &NodeName) -> bool {
-        (self.has_in_flight(node) && !self.guards.is_off(Guard::OneWritePerObject))
-            || self.claims_of(node).any(|known| {
-                (!known.shown && !self.guards.is_off(Guard::Shown))
-                    || self.is_in_flight(&Target::Claim(known.claim.cidr))
-            })
+        self.has_in_flight(node)
+            || self
+                .claims_of(node)
+                .any(|known| !known.shown || self.is_in_flight(&Target::Claim(known.claim.cidr)))
             // Another node may have had the claim in between, and what was sent for it is not answered yet.
             || self.lost_claims_of(node).any(|lost| self.is_in_flight(&Target::Claim(lost.cidr)))
     }
@@ -56,7 +54,7 @@ impl World {
     /// Whether a write about this object is under way.
     #[must_use]
     pub fn is_in_flight(&self, key: &Target) -> bool {
-        self.in_flight.contains_key(key) && !self.guards.is_off(Guard::OneWritePerObject)
+        self.in_flight.contains_key(key)
     }
 
     /// How many writes are under way.

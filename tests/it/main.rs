@@ -38,6 +38,7 @@ mod migration;
 mod mode;
 mod models;
 mod multi_pool;
+mod mutants;
 mod node_configs;
 mod one_bad_node;
 mod operator;

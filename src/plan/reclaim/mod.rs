@@ -18,7 +18,6 @@ use super::publishable::may_publish;
 use super::subject::Subject;
 use crate::model::agent::{AgentPod, Look, PodsOnNode, UseUnknown};
 use crate::model::claim::{Claim, ClaimState, Reason};
-use crate::model::guard::Guard;
 use crate::model::plan::Lasting;
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Withdrawal, WithdrawalStep, Write};
 use crate::model::time::Now;
@@ -209,9 +208,6 @@ impl<'a> Subject<'a> {
         if is_full && !self.world.is_in_handshake(&self.node.name) {
             draft.wake_at(now.uptime + TURN);
             return false;
-        }
-        if self.world.guards().is_off(Guard::Answer) {
-            return self.withdraw(draft, WithdrawalStep::Mark, empty, policy, now);
         }
         if !self.answer_is_awaited() {
             return match self.publisher.probe(self.carrier) {

@@ -17,7 +17,6 @@ use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::guard::{Guard, Guards};
 use crate::model::kind::Kind;
 use crate::model::node::{Malformed, Node};
 use crate::model::pool::{Expand, Pool};
@@ -91,30 +90,18 @@ fn listed(cidrs: &[Cidr]) -> String {
 pub struct Static<M> {
     families: BTreeSet<Family>,
     mode: M,
-    guards: Guards,
 }
 
 impl<M> Static<M> {
     /// The mode whose agents run these families.
     #[must_use]
     pub fn new(families: BTreeSet<Family>, mode: M) -> Self {
-        Self { families, mode, guards: Guards::default() }
+        Self { families, mode }
     }
 
     /// What of it is its own.
     pub(super) const fn mode(&self) -> &M {
         &self.mode
-    }
-
-    /// The same with other settings.
-    pub(super) fn with_settings(&self, families: BTreeSet<Family>, mode: M) -> Self {
-        Self { families, mode, guards: self.guards }
-    }
-
-    /// Has another set of guards than all of them.
-    #[cfg(feature = "mutants")]
-    pub const fn set_guards(&mut self, guards: Guards) {
-        self.guards = guards;
     }
 }
 
@@ -191,7 +178,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     fn is_enough(&self, _: Carrier<'_>, _: &Share, holding: Holding, _: &Pool) -> bool {
-        holding.n_blocks > usize::from(self.guards.is_off(Guard::OneBlock))
+        holding.n_blocks > 0
     }
 
     /// All at once, and only onto a carrier that shows nothing: an agent never reads a change, and one that starts
@@ -204,7 +191,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         former: Option<&FormerCarrier>,
     ) -> Option<Publication> {
         let of_each = self.of_each_family(claims, former);
-        if of_each.is_empty() || !self.may_be_written(carrier, &of_each) {
+        if of_each.is_empty() || !self.mode.pod_cidrs(carrier).is_empty() {
             return None;
         }
         let n_addresses: u128 = of_each.iter().map(|claim| self.n_offered(claim.cidr, &claim.withheld)).sum();
@@ -315,15 +302,6 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 }
 
 impl<M: StaticMode> Static<M> {
-    /// Whether these claims may be written onto the carrier: once, and never again.
-    fn may_be_written(&self, carrier: Carrier<'_>, of_each: &[&Claim]) -> bool {
-        let shown = self.mode.pod_cidrs(carrier);
-        if self.guards.is_off(Guard::Untouched) {
-            return of_each.iter().any(|claim| !shown.contains(&claim.cidr));
-        }
-        shown.is_empty()
-    }
-
     /// The claim that counts in each family, or none where that is not known of one of them.
     fn of_each_family<'a>(&self, claims: &[&'a Claim], former: Option<&FormerCarrier>) -> Vec<&'a Claim> {
         let of_each = self.families.iter().map(|family| of_family(claims, *family));

@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use cilium_node_ipam::model::claim::block_name;
-use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::revision::Revision;
@@ -54,8 +53,6 @@ pub(super) struct Setting {
     /// Whether all comes to rest after each step.
     pub(super) pace: Pace,
     pub(super) defect: Option<Defect>,
-    /// The rule that the replicas do not keep.
-    pub(super) off: Option<Guard>,
 }
 
 /// How fast things follow each other.

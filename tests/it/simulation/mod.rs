@@ -12,7 +12,6 @@ pub(crate) mod agent;
 mod cluster;
 mod found;
 mod mode;
-#[cfg(feature = "mutants")]
 mod mutants;
 mod pools;
 mod replica;

@@ -6,9 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cilium_node_ipam::model::guard::Guard;
-#[cfg(feature = "mutants")]
-use cilium_node_ipam::model::guard::Guards;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::Observation;
@@ -56,10 +53,10 @@ pub(super) struct Flight {
 
 impl Flight {
     /// The request that it still is to the server, if nobody waits for its answer any more.
-    fn into_stray(self, off: Option<Guard>) -> Option<Stray> {
+    fn into_stray(self) -> Option<Stray> {
         match (self.stage, self.request) {
             (stage @ (Stage::Sent | Stage::Unfinalized(_)), Request::Write(write)) => {
-                Some(Stray { write, stage, off })
+                Some(Stray { write, stage })
             }
             _ => None,
         }
@@ -71,13 +68,12 @@ impl Flight {
 pub(super) struct Stray {
     pub(super) write: Write,
     stage: Stage,
-    off: Option<Guard>,
 }
 
 impl Stray {
     /// It reaches the server. Its sender does not go on with what was to come after it.
     pub(super) fn arrive(&self, store: &mut Store) {
-        drop(serve(&self.write.clone().into(), &self.stage, self.off, store));
+        drop(serve(&self.write.clone().into(), &self.stage, store));
     }
 }
 
@@ -119,8 +115,6 @@ pub(super) struct Replica {
     patched: BTreeMap<NodeName, Duration>,
     /// The writes of each node that failed in a row.
     failures: BTreeMap<NodeName, Failures>,
-    /// The rule that it does not keep.
-    off: Option<Guard>,
 }
 
 impl Replica {
@@ -139,24 +133,14 @@ impl Replica {
             skew,
             patched: BTreeMap::new(),
             failures: BTreeMap::new(),
-            off: setting.off,
         };
         replica.restart(Duration::ZERO, Revision::of(1), Setup::Usual);
         replica
     }
 
-    /// What it makes of Cilium's ConfigMap, with the guards that it keeps.
-    #[cfg_attr(
-        not(feature = "mutants"),
-        allow(unused_mut, reason = "a guard is switched off for mutants alone")
-    )]
+    /// What it makes of Cilium's ConfigMap.
     fn mode_of(&self, setup: Setup) -> Heard {
-        let mut mode = setup.mode(self.runs, &self.families);
-        #[cfg(feature = "mutants")]
-        if let (Heard::Active(publisher), Some(guard)) = (&mut mode, self.off) {
-            publisher.set_guards(Guards::without(guard));
-        }
-        mode
+        setup.mode(self.runs, &self.families)
     }
 
     /// The process ends and starts again from lists. Returns the requests that may still reach the server.
@@ -165,10 +149,6 @@ impl Replica {
         self.mode = mode;
         gathering.set_mode(self.mode_of(mode));
         gathering.set_freeze(mode.freeze());
-        #[cfg(feature = "mutants")]
-        if let Some(guard) = self.off {
-            gathering.set_guards(Guards::without(guard));
-        }
         self.process = Process::Gathering(gathering);
         self.feeds = Kind::AS_LISTED.into_iter().map(|kind| (kind, Feed::Asked(revision))).collect();
         // Nodes and CiliumNodes are listed after claims (safety rule 6).
@@ -178,8 +158,7 @@ impl Replica {
         self.hears_again();
         self.agent_news = None;
         self.failures.clear();
-        let off = self.off;
-        std::mem::take(&mut self.in_flight).into_iter().filter_map(|flight| flight.into_stray(off)).collect()
+        std::mem::take(&mut self.in_flight).into_iter().filter_map(Flight::into_stray).collect()
     }
 
     /// Whether it has listed everything and serves.
@@ -345,7 +324,7 @@ impl Replica {
                     Stage::Unfinalized(_) => format!("the deletion of `{request}` arrives"),
                     _ => format!("`{request}` arrives"),
                 };
-                *stage = serve(request, stage, self.off, store);
+                *stage = serve(request, stage, store);
                 Some(said)
             }
             Stage::MustRead(answer) => {
@@ -372,7 +351,7 @@ impl Replica {
         let unknown = Stage::MustRead(Answer::Unknown("lost".to_owned()));
         let stage = std::mem::replace(stage, unknown);
         // A read is repeated until it is answered.
-        Some((said, Flight { request: request.clone(), stage }.into_stray(self.off)))
+        Some((said, Flight { request: request.clone(), stage }.into_stray()))
     }
 
     /// The server refuses a write that has not been done yet, as one that is overloaded does.

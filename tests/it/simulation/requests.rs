@@ -8,7 +8,6 @@ use std::rc::Rc;
 use cilium_node_ipam::model::agent::PodsOnNode;
 use cilium_node_ipam::model::carrier::CarrierChange;
 use cilium_node_ipam::model::claim::block_name;
-use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::Uid;
 use cilium_node_ipam::model::observation::Object;
@@ -19,8 +18,6 @@ use cilium_node_ipam::wire::carrier_patch::{
     ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch, withdrawal_patch,
 };
 use cilium_node_ipam::wire::{block, pool};
-
-use serde_json::Value;
 
 use super::store::{Part, Precondition, Refusal, Store, Stored};
 
@@ -97,8 +94,8 @@ pub(super) enum Stage {
     MustRead(Answer),
 }
 
-/// The server does a request, or the half of it whose turn it is. The rule `off` is not kept by what is sent.
-pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store: &mut Store) -> Stage {
+/// The server does a request, or the half of it whose turn it is.
+pub(super) fn serve(request: &Request, stage: &Stage, store: &mut Store) -> Stage {
     let write = match request {
         Request::Read(_) => return Stage::Answered(Answer::Done, settle(request, store)),
         Request::Write(write) => write,
@@ -108,32 +105,22 @@ pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store:
             let json = serde_json::to_value(block::new_claim(new)).expect("it is plain data");
             store.create(Kind::Claim, json).map(|stored| answered(&stored))
         }
-        Write::UpdateClaim(update) => serve_update(update, stage, off, store),
+        Write::UpdateClaim(update) => serve_update(update, stage, store),
         Write::Publish(publication) => {
-            let patch = sent(merge_patch(publication, ManagedFields::Dropped), off);
+            let patch = merge_patch(publication, ManagedFields::Dropped);
             store
                 .patch(publication.change.carrier_kind(), publication.node.as_str(), Part::Object, &patch)
                 .map(|stored| answered(&stored))
         }
         Write::BumpVersion(bump) => store
-            .patch(
-                carrier_kind(bump.revision),
-                bump.node.as_str(),
-                Part::Object,
-                &sent(bump_version_patch(bump), off),
-            )
+            .patch(carrier_kind(bump.revision), bump.node.as_str(), Part::Object, &bump_version_patch(bump))
             .map(|stored| answered(&stored)),
         Write::UsageProbe(probe) => store
-            .patch(
-                Kind::CiliumNode,
-                probe.node.as_str(),
-                part_of(&probe.change),
-                &sent(usage_probe_patch(probe), off),
-            )
+            .patch(Kind::CiliumNode, probe.node.as_str(), part_of(&probe.change), &usage_probe_patch(probe))
             .map(|stored| answered(&stored)),
         Write::Withdraw(withdrawal) => {
             let part = part_of(&withdrawal.change);
-            let patch = sent(withdrawal_patch(withdrawal, ManagedFields::Dropped), off);
+            let patch = withdrawal_patch(withdrawal, ManagedFields::Dropped);
             store
                 .patch(Kind::CiliumNode, withdrawal.node.as_str(), part, &patch)
                 .map(|stored| answered(&stored))
@@ -142,23 +129,13 @@ pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store:
             store.create(Kind::CiliumNode, new_cilium_node(new)).map(|_| Stage::MustRead(Answer::Done))
         }
         Write::PoolStatus(status) => store
-            .patch(Kind::Pool, status.pool.as_str(), Part::Status, &sent(pool::status_patch(status), off))
+            .patch(Kind::Pool, status.pool.as_str(), Part::Status, &pool::status_patch(status))
             .map(|stored| answered(&stored)),
         Write::PoolFinalizers(finalizers) => store
-            .patch(
-                Kind::Pool,
-                finalizers.pool.as_str(),
-                Part::Object,
-                &sent(pool::finalizers_patch(finalizers), off),
-            )
+            .patch(Kind::Pool, finalizers.pool.as_str(), Part::Object, &pool::finalizers_patch(finalizers))
             .map(|stored| answered(&stored)),
         Write::ClaimStatus(status) => store
-            .patch(
-                Kind::Claim,
-                &block_name(status.cidr),
-                Part::Status,
-                &sent(block::status_patch(status), off),
-            )
+            .patch(Kind::Claim, &block_name(status.cidr), Part::Status, &block::status_patch(status))
             .map(|stored| answered(&stored)),
         Write::PodIpPool(write) => unreachable!("{}: an administrator creates it", write.name),
         Write::Frr(write) => unreachable!("{write}: no routes are exported"),
@@ -177,51 +154,29 @@ pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store:
     }
 }
 
-fn serve_update(
-    update: &ClaimUpdate,
-    stage: &Stage,
-    off: Option<Guard>,
-    store: &mut Store,
-) -> Result<Stage, Refusal> {
+fn serve_update(update: &ClaimUpdate, stage: &Stage, store: &mut Store) -> Result<Stage, Refusal> {
     let name = block_name(update.cidr);
     if let Some(patch) = block::update_patch(update) {
-        return store
-            .patch(Kind::Claim, &name, Part::Object, &sent(patch, off))
-            .map(|stored| answered(&stored));
+        return store.patch(Kind::Claim, &name, Part::Object, &patch).map(|stored| answered(&stored));
     }
     let mut revision = update.revision;
     if let Stage::Unfinalized(brought) = stage {
         revision = *brought;
     } else if let Some(patch) = block::drop_finalizer_patch(update) {
-        return store.patch(Kind::Claim, &name, Part::Object, &sent(patch, off)).map(
-            |patched| match &patched.object {
-                // Somebody had deleted it before, and the deletion was waiting for our finalizer only.
-                Object::Claim(claim) if claim.deleting && claim.finalizers.is_empty() => {
-                    Stage::Answered(Answer::Done, Seen::Deleted(update.uid.clone()))
-                }
-                Object::Claim(claim) => Stage::Unfinalized(claim.revision),
-                _ => Stage::Unfinalized(revision),
-            },
-        );
+        return store.patch(Kind::Claim, &name, Part::Object, &patch).map(|patched| match &patched.object {
+            // Somebody had deleted it before, and the deletion was waiting for our finalizer only.
+            Object::Claim(claim) if claim.deleting && claim.finalizers.is_empty() => {
+                Stage::Answered(Answer::Done, Seen::Deleted(update.uid.clone()))
+            }
+            Object::Claim(claim) => Stage::Unfinalized(claim.revision),
+            _ => Stage::Unfinalized(revision),
+        });
     }
     let precondition = Precondition { uid: update.uid.clone(), revision };
     let left = store.delete(Kind::Claim, &name, Some(&precondition))?;
     // Somebody else's finalizer may keep it.
     let deleted = || Stage::Answered(Answer::Done, Seen::Deleted(update.uid.clone()));
     Ok(left.as_ref().map_or_else(deleted, answered))
-}
-
-/// The patch as it is sent: without what `off` says that it has to carry.
-fn sent(mut patch: Value, off: Option<Guard>) -> Value {
-    let lacks = match off {
-        Some(Guard::PatchUid) => Some("uid"),
-        Some(Guard::PatchVersion) => Some("resourceVersion"),
-        Some(_) | None => None,
-    };
-    if let (Some(lacks), Some(metadata)) = (lacks, patch["metadata"].as_object_mut()) {
-        metadata.remove(lacks);
-    }
-    patch
 }
 
 /// The kind of the carrier that a write was decided on.

@@ -202,14 +202,14 @@ pub(super) const SEARCHES: [Search; 18] = [
 ];
 
 /// A number from the environment.
-fn number(name: &str) -> Option<u64> {
+pub(super) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
 /// A sound cluster in crd mode.
 pub(super) fn setting(n_replicas: usize, pace: Pace, families: &[Family]) -> Setting {
     let families: BTreeSet<Family> = families.iter().copied().collect();
-    Setting { mode: Mode::Crd, n_replicas, families, pace, defect: None, off: None }
+    Setting { mode: Mode::Crd, n_replicas, families, pace, defect: None }
 }
 
 impl Search {

@@ -235,10 +235,6 @@ impl Cluster {
 
     /// A world made from lists of what is there now is the one that came here step by step.
     fn equals_rebuilt(&self, number: usize) -> Result<(), String> {
-        if self.setting.off.is_some() {
-            // The rebuilt world keeps the rule.
-            return Ok(());
-        }
         let Some(running) = self.replicas[number].world() else {
             return Err(format!("r{number} has not begun to serve"));
         };
