@@ -80,7 +80,7 @@ fn the_judge_of_the_simulation_knows_no_world() {
     let simulation = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/simulation");
     let rules = fs::read_dir(simulation.join("rules")).expect("the folder is there");
     let mut judges: Vec<PathBuf> = rules.map(|entry| entry.expect("it can be read").path()).collect();
-    judges.extend(["rules.rs", "cluster/hidden.rs"].map(|file| simulation.join(file)));
+    judges.extend(["rules.rs", "cluster/taint.rs"].map(|file| simulation.join(file)));
     assert!(judges.len() > 3, "{judges:?}");
     for file in judges {
         let text = fs::read_to_string(&file).expect("it can be read");

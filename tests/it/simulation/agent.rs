@@ -18,7 +18,7 @@ use cilium_node_ipam::wire::carrier_patch::new_cilium_node;
 
 pub(super) use self::fixed::annotations_of;
 use super::cluster::in_seconds;
-use super::mode::{Mode, given_of};
+use super::mode::Mode;
 use super::store::{Store, Stored};
 
 pub(crate) mod bench;
@@ -144,39 +144,12 @@ impl Agent {
         by_model!(self, model => &model.held)
     }
 
-    /// The addresses that pods have or may get.
-    pub(super) fn has(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        let about_to_take = match &self.model {
-            Model::Crd(_) | Model::Pools(_) => Vec::new(),
-            Model::Fixed(model) => model.about_to_take().into_values().flat_map(given_of).collect(),
-        };
-        self.held().iter().copied().chain(self.pool()).chain(about_to_take)
-    }
-
-    /// What it knows to be in its pool.
-    pub(super) fn pool(&self) -> Vec<IpAddr> {
-        by_model!(self, model => model.pool())
-    }
-
     /// The blocks that it has in its memory, whatever its carrier shows.
     pub(super) fn keeps(&self) -> Vec<Cidr> {
         match &self.model {
             Model::Crd(_) => Vec::new(),
             Model::Pools(model) => model.keeps().collect(),
             Model::Fixed(model) => model.keeps().collect(),
-        }
-    }
-
-    /// Whether it has a block under another name of a Cilium pool than this one.
-    pub(super) fn has_under_another(&self, cidr: Cidr, name: &str) -> bool {
-        matches!(&self.model, Model::Pools(model) if model.has_under_another(cidr, name))
-    }
-
-    /// The blocks that it has given back, and may take again before it hears that they are gone.
-    pub(super) fn has_given_back(&self) -> Vec<Cidr> {
-        match &self.model {
-            Model::Crd(_) | Model::Fixed(_) => Vec::new(),
-            Model::Pools(model) => model.has_given_back().collect(),
         }
     }
 
@@ -247,11 +220,6 @@ impl Agent {
     /// Whether an address that it gives to a pod is always one that its CiliumNode shows, as far as it has seen that one.
     pub(super) const fn gives_what_is_shown(&self) -> bool {
         matches!(self.model, Model::Crd(_))
-    }
-
-    /// Whether it has seen that an address can be given out or restored.
-    pub(super) fn has_available(&self, address: IpAddr) -> bool {
-        by_model!(self, model => model.has_available(address))
     }
 
     /// Whether what it has seen is of the CiliumNode that is there now.

@@ -22,17 +22,17 @@ use super::agent::Agent;
 use super::mode::Mode;
 use super::pools::{self, LABEL, Shape, ZONES, place};
 use super::replica::{Replica, Stray};
-use super::rules::{self, Excuses};
+use super::rules::{self, Taint};
 use super::store::{Defect, Store};
 
 mod agents;
 mod broken;
 mod hands;
-mod hidden;
 mod others;
 mod replicas;
 mod rest;
 mod restore;
+mod taint;
 
 pub(super) use hands::{Given, Hand, Place, Setup};
 
@@ -53,6 +53,17 @@ pub(super) struct Setting {
     /// Whether all comes to rest after each step.
     pub(super) pace: Pace,
     pub(super) defect: Option<Defect>,
+    pub(super) suite: Suite,
+}
+
+/// What happens in scripts, and what the judge excuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Suite {
+    /// Only faults that `docs/invariants.md` promises to survive. Nothing is excused.
+    Promises,
+    /// Other writers edit nodes and their objects as well. Nothing is promised of a node that one of them has touched, and
+    /// a node that none has touched never suffers.
+    OtherWriters,
 }
 
 /// How fast things follow each other.
@@ -225,11 +236,9 @@ pub(super) struct Cluster {
     lost: BTreeMap<NodeName, Duration>,
     replicas: Vec<Replica>,
     strays: Vec<Stray>,
-    excuses: Excuses,
-    /// What somebody has hidden while every process knew of it, and pods may have; see `hidden`.
-    hidden: BTreeSet<(NodeName, IpAddr)>,
-    /// What somebody took off a CiliumNode while its pods had it.
-    only_in_use: BTreeSet<(NodeName, IpAddr)>,
+    taint: Taint,
+    /// Entries that another writer has marked for release.
+    marked: BTreeSet<(NodeName, IpAddr)>,
     /// The addresses of pods that whoever read the Pods of a node behind a version of its carrier was told of.
     told: BTreeMap<(NodeName, Option<Revision>), BTreeSet<IpAddr>>,
     /// Whether Pods were read in the last round at rest.
@@ -238,8 +247,8 @@ pub(super) struct Cluster {
     mode: Setup,
     /// What somebody has made unreadable.
     broken: Vec<Broken>,
-    /// What somebody else has given to nodes with one block.
-    given: BTreeSet<(NodeName, Cidr)>,
+    /// What another allocator gave to nodes that had nothing, where a node has one block.
+    given: rules::Given,
     /// What happened, for a person; kept only when somebody will read it.
     pub(super) trace: Option<Vec<String>>,
 }
@@ -270,12 +279,11 @@ impl Cluster {
             lost: BTreeMap::new(),
             replicas,
             strays: Vec::new(),
-            excuses: Excuses::default(),
+            taint: Taint::default(),
+            marked: BTreeSet::new(),
             told: BTreeMap::new(),
             has_looked: false,
             mode: Setup::Usual,
-            hidden: BTreeSet::new(),
-            only_in_use: BTreeSet::new(),
             broken: Vec::new(),
             given: BTreeSet::new(),
             trace: None,
@@ -297,8 +305,7 @@ impl Cluster {
     pub(super) fn step(&mut self, step: &Step) -> Result<(), String> {
         self.say(|| format!("{step:?}"));
         let mut changed = self.do_step(step)?;
-        self.forget_orphans();
-        self.take_over_what_others_gave();
+        self.follow_taint();
         if self.setting.pace == Pace::Calm {
             self.rest()?;
             changed = None;
@@ -315,6 +322,8 @@ impl Cluster {
                 self.store
                     .edit(Kind::Node, node_name(*node).as_str(), |json| json["metadata"]["labels"] = labels);
             }
+            Step::NodeIsBeingDeleted { node } if !self.may_lose_node(&node_name(*node)) => {}
+            Step::NodeIsDeleted { node } if !self.may_lose_node(&node_name(*node)) => {}
             Step::NodeIsBeingDeleted { node } => {
                 // Somebody's finalizer keeps it.
                 let at = in_seconds(wall(self.clock)).to_string();
@@ -340,8 +349,10 @@ impl Cluster {
             Step::CiliumNodeIsDeleted { node } => {
                 // Objects tell their age in whole seconds, and nobody makes and unmakes them within one.
                 self.pass(Duration::from_secs(1));
-                self.disturb_what_is_being_restored(&node_name(*node));
-                drop(self.store.delete(Kind::CiliumNode, node_name(*node).as_str(), None));
+                let name = node_name(*node);
+                if self.may_lose_cilium_node(&name) {
+                    drop(self.store.delete(Kind::CiliumNode, name.as_str(), None));
+                }
             }
             Step::PoolIsMade { pool, shape } => self.pool_is_made(*pool, shape),
             Step::PoolIsEdited { pool, shape } => {
@@ -424,19 +435,17 @@ impl Cluster {
             "status": { "addresses": addresses },
         });
         drop(self.store.create(Kind::Node, made));
+        // It gets what the settings of now, or of a moment ago, say.
+        let is_odd = |setup: Setup| matches!(setup, Setup::OnlyV4 | Setup::OtherDefault);
+        if is_odd(self.mode) || self.replicas.iter().any(|replica| is_odd(replica.mode())) {
+            self.taint(name);
+        }
     }
 
     fn pool_is_made(&mut self, pool: u8, shape: &Shape) {
         let made = shape.made(pool_name(pool).as_str(), &self.setting.families);
         // There may be one already.
         drop(self.store.create(Kind::Pool, made));
-    }
-
-    /// What has no claim, and has lost its CiliumNode, is known to nobody.
-    fn forget_orphans(&mut self) {
-        let orphans = self.excuses.orphans.iter().chain(&self.excuses.foreign);
-        let forgotten = orphans.filter(|(node, _)| self.store.carrier(node).is_none()).cloned();
-        self.excuses.forgotten.extend(forgotten.collect::<Vec<_>>());
     }
 
     fn some_claim(&self, claim: u8) -> Option<(NodeName, Cidr)> {
@@ -455,7 +464,7 @@ impl Cluster {
         if let Some(objection) = self.store.objections().first() {
             return Err(objection.clone());
         }
-        rules::safety(&self.store, &self.agents, &self.excuses)?;
+        rules::safety(&self.store, &self.agents, &self.given, &self.taint)?;
         if let Some(number) = touched {
             self.look_at(number)?;
         }

@@ -72,11 +72,6 @@ impl Mode {
         }
     }
 
-    /// Whether somebody else can put a block in the place of one while its agent runs, on the same carrier.
-    pub(super) fn can_be_replaced(self) -> bool {
-        matches!(self, Self::ClusterPool | Self::Kubernetes(NodeField::Annotations))
-    }
-
     /// What a CiliumNode shows of the blocks of its node.
     pub(super) fn shown_by(self, seen: &CiliumNode) -> Cow<'_, CiliumNode> {
         match self {

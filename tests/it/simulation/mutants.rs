@@ -1,7 +1,7 @@
 //! `make mutants`: one rule is missing in the program, and random scripts have to notice.
 //!
 //! `scripts/mutants` takes the rule out of a copy of the tree (`tests/mutants`), builds the test below there, and runs the
-//! script that noticed once more on the program with all its rules. The scripts are those of the usual tests, from seed 0.
+//! script that noticed once more on the program with all its rules. The scripts are those of *Promises*, from seed 0.
 
 use std::io::Write as _;
 use std::panic::{set_hook, take_hook};
@@ -9,7 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cluster::Cluster;
-use super::searches::{SEARCHES, Search, failing_script, failure, number};
+use super::promises::PROMISES;
+use super::searches::{Search, failing_script, failure, number};
 
 /// What noticed: the place in the order of all that is run, the search, the seed, and the failure.
 type Found = (usize, &'static str, u64, String);
@@ -20,7 +21,7 @@ type Found = (usize, &'static str, u64, String);
 fn a_missing_rule_is_noticed() {
     let n_seeds = number("SIM_CASES").expect("SIM_CASES says within how many seeds");
     let begin = std::env::var("SIM_SEARCHES").unwrap_or_default();
-    let searches: Vec<&Search> = SEARCHES.iter().filter(|search| search.name.starts_with(&begin)).collect();
+    let searches: Vec<&Search> = PROMISES.iter().filter(|search| search.name.starts_with(&begin)).collect();
     assert!(!searches.is_empty(), "no search begins with {begin}");
     let n_runs = usize::try_from(n_seeds).expect("a few hundred") * searches.len();
 
@@ -49,7 +50,7 @@ fn a_missing_rule_is_noticed() {
     let found = found.into_inner().expect("no thread panicked");
     let (_, name, seed, why) = found.expect("a search that fails");
     // Past the harness, which keeps the output of a test that passes.
-    writeln!(std::io::stderr(), "found: {name} {seed} {why}").expect("somebody reads it");
+    writeln!(std::io::stderr(), "found: promises::{name} {seed} {why}").expect("somebody reads it");
 }
 
 /// What fails in the script of a seed, in one line.

@@ -161,11 +161,6 @@ impl Replica {
         std::mem::take(&mut self.in_flight).into_iter().filter_map(Flight::into_stray).collect()
     }
 
-    /// Whether it has listed everything and serves.
-    pub(super) fn serves(&self) -> bool {
-        self.world().is_some()
-    }
-
     pub(super) fn world(&self) -> Option<&World> {
         match &self.process {
             Process::Gathering(_) => None,
@@ -194,6 +189,11 @@ impl Replica {
                 world.set_freeze(freeze);
             }
         }
+    }
+
+    /// What it last read of the settings.
+    pub(super) fn mode(&self) -> Setup {
+        self.mode
     }
 
     fn now(&self, clock: Duration) -> Now {

@@ -1,13 +1,14 @@
 //! What must hold, judged by looking at the store and at the agents only, in the simplest way there is.
 //!
-//! [`safety`] holds after every step, [`settled`] when nothing is left to do. Neither asks the product.
+//! [`safety`] holds after every step, [`settled`] when nothing is left to do. Neither asks the product, and there is one
+//! excuse: a node that another writer has touched ([`Taint`]). Scripts of *Promises* have no such node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
+use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::model::kind::Kind;
-use cilium_node_ipam::model::names::{NodeName, Uid};
+use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::request::{ClaimChange, Write};
@@ -16,132 +17,65 @@ use cilium_node_ipam::publisher::static_mode::NodeField;
 
 use super::agent::Agent;
 use super::cluster::Setting;
-use super::mode::{Mode, blocks, given_of, offered};
+use super::mode::{Mode, blocks, offered};
 use super::store::Store;
 
 mod free;
 mod settled;
+mod taint;
 
 pub(super) use free::{blocks_of, is_given_out};
 pub(super) use settled::settled;
+pub(super) use taint::Taint;
 
-/// What somebody else caused, and is therefore no breach of ours.
-#[derive(Debug, Default)]
-pub(super) struct Excuses {
-    /// Blocks whose claim was removed by force: their node may carry them without one.
-    pub(super) orphans: BTreeSet<(NodeName, Cidr)>,
-    /// Blocks that somebody else put onto a CiliumNode. No name locks them, so a replica that has not heard of one may
-    /// publish what overlaps it.
-    pub(super) foreign: BTreeSet<(NodeName, Cidr)>,
-    /// Blocks of which no object says any more that pods use them, because somebody removed what said it.
-    pub(super) forgotten: BTreeSet<(NodeName, Cidr)>,
-    /// Addresses that somebody else took out of a pool, or marked for release, and that their agent has not seen whole
-    /// since. A pod that has one may lose its network.
-    pub(super) disturbed: BTreeSet<(NodeName, IpAddr)>,
-    /// CiliumNodes from which somebody else took blocks: another block may have come first since.
-    pub(super) reordered: BTreeSet<(NodeName, Uid)>,
-    /// Nodes that get one block, and for which somebody made a claim, or to which he gave a CIDR beside that of another claim.
-    /// Nothing says which block its agent has once their carrier is gone.
-    pub(super) given_by_hand: BTreeSet<NodeName>,
-    /// Whether `cilium-config` turned a family off for a while. A node may have begun with the other alone, and where CIDRs
-    /// never change it stays so.
-    pub(super) ran_one_family: bool,
-    /// Whether the default Cilium pool was another one for a while. The block of a claim that names none may move to that.
-    pub(super) had_other_default: bool,
-}
+/// What another allocator gave to nodes that had nothing.
+pub(super) type Given = BTreeSet<(NodeName, Cidr)>;
 
-impl Excuses {
-    /// Whether somebody else caused what happens to an address of a node.
-    pub(super) fn cover(&self, node: &NodeName, address: IpAddr) -> bool {
-        let blocks = || self.orphans.iter().chain(&self.foreign).chain(&self.forgotten);
-        self.disturbed.contains(&(node.clone(), address))
-            || blocks().any(|(of, cidr)| of == node && cidr.contains(address))
-    }
-
-    /// Whether nobody knows any more that pods of a node are in this block: what its agent writes back comes as a surprise.
-    fn is_hidden(&self, node: &NodeName, block: Cidr) -> bool {
-        given_of(block).any(|address| self.is_forgotten(node, address))
-    }
-
-    /// Whether no object says any more that a pod of a node has this address.
-    fn is_forgotten(&self, node: &NodeName, address: IpAddr) -> bool {
-        self.forgotten.iter().any(|(of, cidr)| of == node && cidr.contains(address))
-    }
-}
-
-/// What must hold at any time.
+/// What must hold at any time, for all nodes that no other writer has touched.
 pub(super) fn safety(
     store: &Store,
     agents: &BTreeMap<NodeName, Agent>,
-    excuses: &Excuses,
+    given: &Given,
+    taint: &Taint,
 ) -> Result<(), String> {
     let mut cidrs: BTreeMap<Cidr, &NodeName> = BTreeMap::new();
     let mut addresses: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
     let carriers = store.carriers();
-    for seen in carriers.iter().map(AsRef::as_ref) {
+    let is_given =
+        |node: &NodeName, cidr| store.claim(cidr).is_none() && given.contains(&(node.clone(), cidr));
+    for seen in carriers.iter().map(AsRef::as_ref).filter(|seen| !taint.is(&seen.name)) {
         let node = &seen.name;
         let listed = blocks(seen);
-        let is_surprise = |cidr: &Cidr| is_written_by_agents(store.mode) && excuses.is_hidden(node, *cidr);
         for cidr in &listed {
-            if excuses.foreign.contains(&(node.clone(), *cidr)) || is_surprise(cidr) {
-                continue;
-            }
-            // A block that lost its claim and one that somebody claimed over it, for the same node.
-            let is_orphan = |cidr| excuses.orphans.contains(&(node.clone(), cidr));
-            let is_excused =
-                |other, holder: &NodeName| holder == node && (is_orphan(*cidr) || is_orphan(other));
-            // Without a name on its claim nobody knows under which a block was before somebody took it off (known gaps).
-            let is_nameless = |other, holder: &NodeName| {
-                holder == node
-                    && other == *cidr
-                    && store.claim(other).is_some_and(|claim| claim.pod_ip_pool.is_none())
-            };
-            let overlapping = cidrs.iter().find(|(other, holder)| {
-                other.overlaps(*cidr) && !is_excused(**other, holder) && !is_nameless(**other, holder)
-            });
-            if let Some((other, holder)) = overlapping {
+            if let Some((other, holder)) = cidrs.iter().find(|(other, _)| other.overlaps(*cidr)) {
                 return Err(format!("{cidr} of {node} overlaps {other} of {holder}"));
             }
             cidrs.insert(*cidr, node);
-            if !is_written_back(store, seen, *cidr) {
-                has_claim(store, node, *cidr, excuses)?;
+            if !is_written_back(store, seen, *cidr) && !is_given(node, *cidr) {
+                has_claim(store, node, *cidr)?;
             }
         }
-        let mut offered = offered(seen);
-        let foreign = excuses.foreign.iter().filter(|(of, _)| of == node).map(|(_, foreign)| foreign);
-        for unknown in foreign.chain(listed.iter().filter(|cidr| is_surprise(cidr))) {
-            offered.remove_cidr(*unknown);
-        }
-        for address in offered.iter() {
+        for address in offered(seen).iter() {
             if let Some(holder) = addresses.insert(address, node) {
                 return Err(format!("{address} is in the pools of {node} and {holder}"));
             }
             let Some(cidr) = listed.iter().find(|cidr| cidr.contains(address)) else {
-                if !seen.malformed.is_empty() {
-                    continue;
-                }
                 return Err(format!("{address} is in the pool of {node} and in none of its podCIDRs"));
             };
-            // A claim that was recreated, and one that somebody made over it meanwhile, for the same node.
-            let is_offered_by_another = || {
-                let is_removed =
-                    |(of, other): &(NodeName, Cidr)| of == node && other != cidr && other.contains(address);
-                excuses.orphans.contains(&(node.clone(), *cidr))
-                    && (store.claims().any(|claim| claim.node == *node && claim.offered().contains(address))
-                        || excuses.orphans.iter().any(is_removed))
-            };
             let is_withheld = |claim: &Claim| claim.node == *node && claim.withheld.contains(address);
-            if store.claim(*cidr).is_some_and(is_withheld) && !is_offered_by_another() {
+            if store.claim(*cidr).is_some_and(is_withheld) {
                 return Err(format!("{address} of {cidr} is withheld, and in the pool of {node}"));
             }
         }
     }
-    for (node, agent) in agents {
-        agent.keeps().into_iter().try_for_each(|cidr| is_left_to(store, node, cidr, excuses))?;
+    let agents = || agents.iter().filter(|(node, _)| !taint.is(node));
+    for (node, agent) in agents() {
+        let mut kept = agent.keeps().into_iter().filter(|cidr| !is_given(node, *cidr));
+        kept.try_for_each(|cidr| is_left_to(store, node, cidr))?;
     }
     let mut held: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
-    for (node, agent) in agents {
-        for address in agent.held().iter().filter(|address| !excuses.is_forgotten(node, **address)) {
+    for (node, agent) in agents() {
+        for address in agent.held() {
             if let Some(other) = held.insert(*address, node) {
                 return Err(format!("pods on {node} and {other} have {address}"));
             }
@@ -169,13 +103,8 @@ fn is_written_back(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
 }
 
 /// Rule 3: what a CiliumNode carries has a claim for that node, and no CiliumNode carries a block that is cooling.
-fn has_claim(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> Result<(), String> {
-    if excuses.orphans.contains(&(node.clone(), cidr)) {
-        return Ok(());
-    }
+fn has_claim(store: &Store, node: &NodeName, cidr: Cidr) -> Result<(), String> {
     match store.claim(cidr) {
-        // It can't be read, and keeps its name all the same.
-        None if store.stored(Kind::Claim, &block_name(cidr)).is_some() => Ok(()),
         None => Err(format!("{cidr} is on {node} without a claim")),
         Some(claim) if claim.node != *node => {
             Err(format!("{cidr} is on {node}, and its claim is for {}", claim.node))
@@ -189,13 +118,8 @@ fn has_claim(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> R
 
 /// Rule 3, for agents that take whole blocks and give them back by themselves: what one has in its memory, and so may
 /// write back, is not on its way to another node.
-fn is_left_to(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> Result<(), String> {
-    if given_of(cidr).any(|address| excuses.cover(node, address)) {
-        return Ok(());
-    }
+fn is_left_to(store: &Store, node: &NodeName, cidr: Cidr) -> Result<(), String> {
     match store.claim(cidr) {
-        // It can't be read, and keeps its name all the same.
-        None if store.stored(Kind::Claim, &block_name(cidr)).is_some() => Ok(()),
         None => Err(format!("the agent of {node} has {cidr}, which has no claim")),
         Some(claim) if claim.node != *node => {
             Err(format!("the agent of {node} has {cidr}, and its claim is for {}", claim.node))
@@ -213,12 +137,14 @@ pub(super) fn begins_with_all(
     setting: &Setting,
     before: &CiliumNode,
     after: &CiliumNode,
-    excuses: &Excuses,
 ) -> Result<(), String> {
     let first: BTreeSet<Family> = blocks(after).into_iter().map(Cidr::family).collect();
     // With which name an agent of several Cilium pools begins is its own affair.
-    let is_judged = setting.mode != Mode::MultiPool && !excuses.ran_one_family;
-    if is_judged && blocks(before).is_empty() && !first.is_empty() && first != setting.families {
+    if setting.mode != Mode::MultiPool
+        && blocks(before).is_empty()
+        && !first.is_empty()
+        && first != setting.families
+    {
         return Err(format!("the first blocks of {} are of {first:?} alone", after.name));
     }
     Ok(())
@@ -232,53 +158,36 @@ pub(super) fn transition(
     before: &CiliumNode,
     after: &CiliumNode,
     agent: Option<&Agent>,
-    excuses: &Excuses,
 ) -> Result<(), String> {
     let node = &after.name;
     let (offered_before, offered_after) = (offered(before), offered(after));
-    // Nothing told the writer that the node had it.
-    let unknown = || excuses.orphans.iter().chain(&excuses.foreign).chain(&excuses.forgotten);
-    let is_unknown = |address| unknown().any(|(of, cidr)| of == node && cidr.contains(address));
     let is_told = |address: &&IpAddr| agent.is_none_or(|agent| !agent.has_taken_back(**address));
     for address in agent.into_iter().flat_map(Agent::held).filter(is_told) {
-        let unreadable_of = |of: Option<&NodeName>, since| {
-            store.versions_since(Kind::Claim, since).any(|object| {
-                matches!(object, Object::Unreadable(_, claim)
-                    if claim.node.as_ref() == of && claim.addresses.contains(*address))
-            })
-        };
-        let is_claimed = unreadable_of(Some(node), store.revision())
-            || store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
+        let is_claimed = store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
         // A pod got it before its agent heard that the block is off (known gaps).
         let is_off = store.mode == Mode::MultiPool && is_released(store, node, *address, Reason::Reclaimed);
-        // A claim that does not say whose it is holds no node back (known gaps). It may have been so when the writer decided.
-        let may_be_anyones = unreadable_of(None, before.revision);
-        // What is in a release handshake is not published before somebody ends that.
+        // An address in a release handshake is not published before that has ended.
         if blocks(before).is_empty()
             && !blocks(after).is_empty()
             && !before.crd.marks.contains_key(address)
             && is_claimed
-            && !may_be_anyones
             && !is_off
-            && !(excuses.ran_one_family && store.mode.gives_one_block())
-            && !is_unknown(*address)
-            && !excuses.given_by_hand.contains(node)
             && !offered_after.contains(*address)
         {
             return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));
         }
-        let is_excused = store.mode == Mode::MultiPool && excuses.cover(node, *address);
-        if offered_before.contains(*address) && !offered_after.contains(*address) && !is_excused {
+        // In multi-pool mode whole blocks are taken off (`Cluster::takes_off`).
+        let is_entry = store.mode != Mode::MultiPool;
+        if is_entry && offered_before.contains(*address) && !offered_after.contains(*address) {
             return Err(format!("{address} was taken out of the pool of {node} while a pod has it"));
         }
     }
     let shown_before = blocks(before);
     for added in blocks(after).into_iter().filter(|block| !shown_before.contains(block)) {
-        has_claim(store, node, added, excuses)?;
+        has_claim(store, node, added)?;
     }
-    let is_reordered = excuses.reordered.contains(&(node.clone(), after.uid.clone()));
     // Where agents take whole blocks, none of them is the first.
-    let has_primary = !is_reordered && store.mode != Mode::MultiPool;
+    let has_primary = store.mode != Mode::MultiPool;
     for family in Family::ALL.into_iter().filter(|_| has_primary) {
         let primary = |seen: &CiliumNode| blocks(seen).into_iter().find(|cidr| cidr.family() == family);
         if primary(before).is_some() && primary(before) != primary(after) {

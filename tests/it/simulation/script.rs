@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::strategy::Union;
 
 use self::episodes::{Force, covering, crossing, given_by_others, taking_back, two_views};
-use super::cluster::{Given, Hand, N_NODES, N_POOLS, Place, Setup, Step};
+use super::cluster::{Given, Hand, N_NODES, N_POOLS, Place, Setup, Step, Suite};
 use super::pools::shape;
 
 mod episodes;
@@ -36,9 +36,9 @@ enum Often {
     Deafness,
     /// Requests arrive late.
     Strays,
-    /// Somebody removes and deletes claims.
+    /// Claims are deleted, and in scripts with other writers removed.
     Force,
-    /// People and programs edit what they should not.
+    /// People and programs edit objects.
     Hands,
     /// Deafness, while nodes come and go.
     DeafnessAndNodes,
@@ -152,22 +152,53 @@ fn life(profile: &Profile) -> Steps {
     ]
 }
 
-/// What people and other programs do by hand, to any object.
-fn hands(profile: &Profile) -> Steps {
-    let node = || 0..profile.n_nodes;
-    let number = any::<u8>;
-    let kind = || proptest::sample::select(Kind::AS_LISTED.to_vec());
-    let replica = || 0u8..6;
+fn number() -> impl Strategy<Value = u8> {
+    any::<u8>()
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    proptest::sample::select(Kind::AS_LISTED.to_vec())
+}
+
+fn of_hands(profile: &Profile, steps: Vec<(u32, BoxedStrategy<Hand>)>) -> Steps {
     let hands = |usual| profile.often.weight(Often::Hands, usual);
-    let setup = || {
-        proptest::sample::select(vec![
-            Setup::Usual,
-            Setup::OnlyV4,
-            Setup::OtherDefault,
-            Setup::Passive,
-            Setup::Frozen,
-        ])
-    };
+    steps.into_iter().map(|(weight, hand)| (hands(weight), hand.prop_map(Step::Hand).boxed())).collect()
+}
+
+/// What administrators and other programs do without touching what a node has: metadata, pools that can't be read, webhooks
+/// that undo writes, freezes, and the first CIDRs of a node that another allocator gives.
+fn surroundings(profile: &Profile) -> Steps {
+    let replica = || 0u8..6;
+    let setup = || proptest::sample::select(vec![Setup::Usual, Setup::Passive, Setup::Frozen]);
+    let steps: Vec<(u32, BoxedStrategy<Hand>)> = vec![
+        (
+            1,
+            (0..profile.n_nodes, given(), number(), profile.sizes.0..=profile.sizes.1)
+                .prop_map(|(node, given, at, bits)| Hand::OthersGive { node, given, at, bits })
+                .boxed(),
+        ),
+        (2, (kind(), number()).prop_map(|(kind, which)| Hand::ObjectIsTouched { kind, which }).boxed()),
+        (2, (kind(), number()).prop_map(|(kind, which)| Hand::FinalizerAppears { kind, which }).boxed()),
+        (1, Just(Hand::FinalizersGo).boxed()),
+        (
+            1,
+            (number(), number())
+                .prop_map(|(which, field)| Hand::ObjectBreaks { kind: Kind::Pool, which, field })
+                .boxed(),
+        ),
+        (2, Just(Hand::ObjectsAreMended).boxed()),
+        (1, kind().prop_map(|kind| Hand::PatchesAreUndone { kind }).boxed()),
+        (2, Just(Hand::PatchesWork).boxed()),
+        (1, setup().prop_map(|mode| Hand::ModeChanges { mode }).boxed()),
+        (2, replica().prop_map(|replica| Hand::ModeIsHeard { replica }).boxed()),
+    ];
+    of_hands(profile, steps)
+}
+
+/// What other writers do to nodes and their objects, and to what all nodes depend on.
+fn other_writers(profile: &Profile) -> Steps {
+    let node = || 0..profile.n_nodes;
+    let setup = || proptest::sample::select(vec![Setup::OnlyV4, Setup::OtherDefault]);
     let steps: Vec<(u32, BoxedStrategy<Hand>)> = vec![
         (2, (node(), number()).prop_map(|(node, block)| Hand::BlockGoes { node, block }).boxed()),
         (1, node().prop_map(|node| Hand::BlocksGo { node }).boxed()),
@@ -178,19 +209,10 @@ fn hands(profile: &Profile) -> Steps {
                 .prop_map(|(node, at, bits)| Hand::BlockAppears { node, at, bits })
                 .boxed(),
         ),
-        (
-            1,
-            (node(), given(), number(), profile.sizes.0..=profile.sizes.1)
-                .prop_map(|(node, given, at, bits)| Hand::OthersGive { node, given, at, bits })
-                .boxed(),
-        ),
         (1, node().prop_map(|node| Hand::UseGoes { node }).boxed()),
         (1, (node(), number()).prop_map(|(node, entry)| Hand::EntryIsMarked { node, entry }).boxed()),
         (1, (node(), number()).prop_map(|(node, entry)| Hand::EntryIsOwned { node, entry }).boxed()),
         (1, number().prop_map(|claim| Hand::ClaimIsReleased { claim }).boxed()),
-        (2, (kind(), number()).prop_map(|(kind, which)| Hand::ObjectIsTouched { kind, which }).boxed()),
-        (2, (kind(), number()).prop_map(|(kind, which)| Hand::FinalizerAppears { kind, which }).boxed()),
-        (1, Just(Hand::FinalizersGo).boxed()),
         (1, number().prop_map(|part| Hand::StoreIsRestored { part }).boxed()),
         (
             2,
@@ -198,20 +220,26 @@ fn hands(profile: &Profile) -> Steps {
                 .prop_map(|(kind, which, field)| Hand::ObjectBreaks { kind, which, field })
                 .boxed(),
         ),
-        (2, Just(Hand::ObjectsAreMended).boxed()),
-        (1, kind().prop_map(|kind| Hand::PatchesAreUndone { kind }).boxed()),
-        (2, Just(Hand::PatchesWork).boxed()),
         (1, setup().prop_map(|mode| Hand::ModeChanges { mode }).boxed()),
-        (2, replica().prop_map(|replica| Hand::ModeIsHeard { replica }).boxed()),
     ];
-    steps.into_iter().map(|(weight, hand)| (hands(weight), hand.prop_map(Step::Hand).boxed())).collect()
+    of_hands(profile, steps)
 }
 
-/// What an administrator does by force.
-fn force(profile: &Profile) -> Steps {
+/// What happens beside the life of a cluster and its machinery, in scripts of a suite.
+fn beside(profile: &Profile, suite: Suite) -> Steps {
+    let mut steps = surroundings(profile);
+    if suite == Suite::OtherWriters {
+        steps.extend(other_writers(profile));
+    }
+    steps
+}
+
+/// What makes claims overlap: a pool that is replaced while nodes hold its blocks, and the claims of a leader that saw other
+/// pools. Another writer also removes claims by force.
+fn force(profile: &Profile, suite: Suite) -> Steps {
     let (n_nodes, n_pools) = (profile.n_nodes, profile.n_pools);
     let sizes = profile.sizes.0..=profile.sizes.1;
-    vec![
+    let mut steps: Steps = vec![
         (
             profile.often.weight(Often::Pools, 2),
             (0..n_pools, shape(sizes.clone()))
@@ -219,22 +247,22 @@ fn force(profile: &Profile) -> Steps {
                 .boxed(),
         ),
         (
-            profile.often.weight(Often::Force, 1),
-            any::<u8>().prop_map(|claim| Step::ClaimIsRemoved { claim }).boxed(),
-        ),
-        (
             profile.often.weight(Often::Pools, 2),
             (0..n_nodes, any::<u8>(), sizes)
                 .prop_map(|(node, at, bits)| Step::ClaimIsMade { node, at: Place::At(at), bits })
                 .boxed(),
         ),
-    ]
+    ];
+    if suite == Suite::OtherWriters {
+        let removed = number().prop_map(|claim| Step::ClaimIsRemoved { claim });
+        steps.push((profile.often.weight(Often::Force, 1), removed.boxed()));
+    }
+    steps
 }
 
 /// What the network and the processes do.
 fn machinery(profile: &Profile) -> Steps {
     let replica = || 0u8..6;
-    let kind = || proptest::sample::select(Kind::AS_LISTED.to_vec());
     let strays = |usual| profile.often.weight(Often::Strays, usual);
     let deafness = |usual| profile.often.weight(Often::Deafness, usual);
     vec![
@@ -292,20 +320,20 @@ fn machinery(profile: &Profile) -> Steps {
 const STEPS_PER_EPISODE: u32 = 60;
 
 fn script(
-    steps: fn(&Profile) -> Steps,
+    steps: impl Fn(&Profile) -> Steps + 'static,
     length: usize,
-    force: Option<Force>,
+    episodes: Option<(Suite, Force)>,
 ) -> impl Strategy<Value = Vec<Step>> {
     profile().prop_flat_map(move |profile| {
         let steps = Union::new_weighted(steps(&profile)).prop_map(|step| vec![step]);
-        let pieces = match force {
+        let pieces = match episodes {
             None => steps.boxed(),
-            Some(force) => {
+            Some((suite, force)) => {
                 let mut pieces = vec![
                     (STEPS_PER_EPISODE, steps.boxed()),
                     (1, two_views(&profile, force)),
                     (1, taking_back(&profile)),
-                    (1, given_by_others(&profile)),
+                    (1, given_by_others(&profile, suite)),
                 ];
                 if force == Force::Used {
                     pieces.push((1, crossing(&profile)));
@@ -325,14 +353,15 @@ pub(super) fn calm(length: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Everything at once.
-pub(super) fn wild(length: usize) -> impl Strategy<Value = Vec<Step>> {
-    let steps = |profile: &Profile| [life(profile), machinery(profile), hands(profile)].concat();
-    script(steps, length, Some(Force::None))
+pub(super) fn wild(suite: Suite, length: usize) -> impl Strategy<Value = Vec<Step>> {
+    let steps = move |profile: &Profile| [life(profile), machinery(profile), beside(profile, suite)].concat();
+    script(steps, length, Some((suite, Force::None)))
 }
 
-/// Everything at once, and somebody uses force.
-pub(super) fn forced(length: usize) -> impl Strategy<Value = Vec<Step>> {
-    let steps =
-        |profile: &Profile| [life(profile), machinery(profile), hands(profile), force(profile)].concat();
-    script(steps, length, Some(Force::Used))
+/// Everything at once, and claims come to overlap.
+pub(super) fn forced(suite: Suite, length: usize) -> impl Strategy<Value = Vec<Step>> {
+    let steps = move |profile: &Profile| {
+        [life(profile), machinery(profile), beside(profile, suite), force(profile, suite)].concat()
+    };
+    script(steps, length, Some((suite, Force::Used)))
 }

@@ -1,7 +1,7 @@
-//! The searches: which clusters random scripts are run against, with which scripts, and how often.
+//! How searches are run: a cluster, random scripts from consecutive seeds, and the shortest script that fails.
 //!
-//! `make check` runs a few seeds of each, `make soak` thousands, and `make mutants` as many as it takes to notice that a
-//! rule is switched off.
+//! Each search is of one suite (`promises`, `other_writers`). `make check` runs a few seeds of each, and `make soak` thousands.
+//! `make mutants` runs those of *Promises* until one notices that a rule is missing.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,12 +11,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::publisher::static_mode::NodeField;
-use proptest::strategy::{BoxedStrategy, Strategy};
+use proptest::strategy::BoxedStrategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use super::cluster::{Cluster, Pace, Setting, Step};
+use super::cluster::{Cluster, Pace, Setting, Step, Suite};
 use super::mode::Mode;
-use super::script;
+use super::other_writers::OTHER_WRITERS;
+use super::promises::PROMISES;
 
 /// How many seeds lie between two lines of a long search.
 const PROGRESS: u64 = 500;
@@ -26,180 +27,20 @@ const PROGRESS: u64 = 500;
 pub(super) struct Search {
     /// The test that runs it.
     pub(super) name: &'static str,
+    pub(super) suite: Suite,
     pub(super) mode: Mode,
-    n_replicas: usize,
-    pace: Pace,
-    families: &'static [Family],
-    scripts: fn() -> BoxedStrategy<Vec<Step>>,
+    pub(super) n_replicas: usize,
+    pub(super) pace: Pace,
+    pub(super) families: &'static [Family],
+    pub(super) scripts: fn() -> BoxedStrategy<Vec<Step>>,
     /// How many seeds `make check` runs.
-    n_cases: u64,
+    pub(super) n_cases: u64,
 }
 
-/// Every search, with one test of its name each.
-pub(super) const SEARCHES: [Search; 18] = [
-    Search {
-        name: "one_replica_that_nothing_disturbs_serves_whoever_can_be_served",
-        mode: Mode::Crd,
-        n_replicas: 1,
-        pace: Pace::Calm,
-        families: &[Family::V4],
-        scripts: || script::calm(60).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "one_replica_serves_both_families_or_none",
-        mode: Mode::Crd,
-        n_replicas: 1,
-        pace: Pace::Calm,
-        families: &Family::ALL,
-        scripts: || script::calm(60).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "one_replica_survives_lost_answers_late_news_and_restarts",
-        mode: Mode::Crd,
-        n_replicas: 1,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::wild(300).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "two_replicas_never_make_two_nodes_hold_one_address",
-        mode: Mode::Crd,
-        n_replicas: 2,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::wild(400).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "three_replicas_never_make_two_nodes_hold_one_address",
-        mode: Mode::Crd,
-        n_replicas: 3,
-        pace: Pace::Wild,
-        families: &Family::ALL,
-        scripts: || script::wild(500).boxed(),
-        n_cases: 10,
-    },
-    Search {
-        name: "pools_replaced_and_claims_removed_by_force_are_survived",
-        mode: Mode::Crd,
-        n_replicas: 3,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::forced(400).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "multi_pool_one_replica_serves_whoever_can_be_served",
-        mode: Mode::MultiPool,
-        n_replicas: 1,
-        pace: Pace::Calm,
-        families: &Family::ALL,
-        scripts: || script::calm(60).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "multi_pool_one_replica_survives_lost_answers_late_news_and_restarts",
-        mode: Mode::MultiPool,
-        n_replicas: 1,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::wild(300).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "multi_pool_two_replicas_never_make_two_nodes_hold_one_address",
-        mode: Mode::MultiPool,
-        n_replicas: 2,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::wild(400).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "multi_pool_pools_replaced_and_claims_removed_by_force_are_survived",
-        mode: Mode::MultiPool,
-        n_replicas: 2,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::forced(400).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "cluster_pool_one_replica_serves_whoever_can_be_served",
-        mode: Mode::ClusterPool,
-        n_replicas: 1,
-        pace: Pace::Calm,
-        families: &Family::ALL,
-        scripts: || script::calm(60).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "cluster_pool_one_replica_survives_lost_answers_late_news_and_restarts",
-        mode: Mode::ClusterPool,
-        n_replicas: 1,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::wild(300).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "cluster_pool_two_replicas_never_make_two_nodes_hold_one_address",
-        mode: Mode::ClusterPool,
-        n_replicas: 2,
-        pace: Pace::Wild,
-        families: &Family::ALL,
-        scripts: || script::wild(400).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "cluster_pool_pools_replaced_and_claims_removed_by_force_are_survived",
-        mode: Mode::ClusterPool,
-        n_replicas: 2,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::forced(400).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "kubernetes_one_replica_serves_whoever_can_be_served",
-        mode: Mode::Kubernetes(NodeField::Spec),
-        n_replicas: 1,
-        pace: Pace::Calm,
-        families: &Family::ALL,
-        scripts: || script::calm(60).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "kubernetes_one_replica_survives_lost_answers_late_news_and_restarts",
-        mode: Mode::Kubernetes(NodeField::Spec),
-        n_replicas: 1,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::wild(300).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "kubernetes_two_replicas_never_make_two_nodes_hold_one_address",
-        mode: Mode::Kubernetes(NodeField::Spec),
-        n_replicas: 2,
-        pace: Pace::Wild,
-        families: &Family::ALL,
-        scripts: || script::wild(400).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "kubernetes_pools_replaced_and_claims_removed_by_force_are_survived",
-        mode: Mode::Kubernetes(NodeField::Spec),
-        n_replicas: 2,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::forced(400).boxed(),
-        n_cases: 20,
-    },
-];
+/// Every search of both suites.
+pub(super) fn all() -> impl Iterator<Item = &'static Search> {
+    PROMISES.iter().chain(&OTHER_WRITERS)
+}
 
 /// A number from the environment.
 pub(super) fn number(name: &str) -> Option<u64> {
@@ -207,9 +48,9 @@ pub(super) fn number(name: &str) -> Option<u64> {
 }
 
 /// A sound cluster in crd mode.
-pub(super) fn setting(n_replicas: usize, pace: Pace, families: &[Family]) -> Setting {
+pub(super) fn setting(suite: Suite, n_replicas: usize, pace: Pace, families: &[Family]) -> Setting {
     let families: BTreeSet<Family> = families.iter().copied().collect();
-    Setting { mode: Mode::Crd, n_replicas, families, pace, defect: None }
+    Setting { mode: Mode::Crd, n_replicas, families, pace, defect: None, suite }
 }
 
 impl Search {
@@ -219,7 +60,7 @@ impl Search {
             Mode::Kubernetes(_) if seed % 3 == 2 => Mode::Kubernetes(NodeField::Annotations),
             mode => mode,
         };
-        Setting { mode, ..setting(self.n_replicas, self.pace, self.families) }
+        Setting { mode, ..setting(self.suite, self.n_replicas, self.pace, self.families) }
     }
 
     pub(super) fn scripts(&self) -> BoxedStrategy<Vec<Step>> {
@@ -228,7 +69,7 @@ impl Search {
 
     /// Runs the search called `name`, and fails with what it finds.
     pub(super) fn hold(name: &str) {
-        let search = SEARCHES.iter().find(|search| search.name == name).expect("each test has a search");
+        let search = all().find(|search| search.name == name).expect("each test has a search");
         let n_cases = number("SIM_CASES").unwrap_or(search.n_cases);
         let failure = first_failure(name, |seed| search.setting(seed), &search.scripts(), n_cases, 3000);
         assert!(failure.is_none(), "{}", failure.unwrap_or_default());

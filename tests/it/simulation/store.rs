@@ -18,7 +18,7 @@ use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::{Object, Observation, PoolObject};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Timestamp;
-use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::wire::watched::{Watched, Wire};
 use cilium_node_ipam::wire::{CiliumNodes, Claims, Nodes, Pools};
 use serde_json::{Map, Value, json};
@@ -223,25 +223,6 @@ impl Store {
         self.of_kind(Kind::Claim).filter_map(|object| match object {
             Object::Claim(claim) => Some(claim),
             _ => None,
-        })
-    }
-
-    /// Whether a claim that can't be read covers an address.
-    pub(super) fn is_in_unreadable_claim(&self, address: IpAddr) -> bool {
-        let bits = Family::of(address).bits();
-        // No block of the simulation is larger.
-        let blocks = (0..=8).filter_map(|size| Cidr::containing(address, bits - size));
-        let mut claims = blocks.filter_map(|block| self.object(Kind::Claim, &block_name(block)));
-        claims.any(|claim| matches!(claim, Object::Unreadable(..)))
-    }
-
-    /// The versions of objects of a kind that were there at `since` or later.
-    pub(super) fn versions_since(&self, kind: Kind, since: Revision) -> impl Iterator<Item = &Object> {
-        let history = self.history(kind);
-        history.iter().enumerate().filter_map(move |(at, event)| {
-            let stored = event.stored.as_ref()?;
-            let next = history[at + 1..].iter().find(|next| next.name == event.name);
-            next.is_none_or(|next| next.at > since).then_some(&stored.object)
         })
     }
 

@@ -346,11 +346,6 @@ impl Agent {
     pub(super) fn seen(&self) -> Option<&Stored> {
         self.seen.as_ref().map(|seen| &*seen.version)
     }
-
-    /// What it knows to be in its pool.
-    pub(super) fn pool(&self) -> Vec<IpAddr> {
-        self.seen.iter().flat_map(|seen| seen.fields().pool.iter()).collect()
-    }
 }
 
 /// The status that an agent puts: all that it has given out, and its answers. It leaves an empty `used` out.

@@ -131,10 +131,6 @@ impl Agent {
         self.taken.values().copied()
     }
 
-    pub(super) fn pool(&self) -> Vec<IpAddr> {
-        self.keeps().flat_map(given_of).collect()
-    }
-
     pub(super) fn has_available(&self, address: IpAddr) -> bool {
         self.keeps().any(|cidr| cidr.contains(address))
     }

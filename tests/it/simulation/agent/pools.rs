@@ -16,7 +16,7 @@ use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use serde_json::{Map, Value, json};
 
-use super::super::mode::{OTHER_POOL, POOL, POOLS, given_of};
+use super::super::mode::{OTHER_POOL, POOL, POOLS};
 use super::super::store::{Store, Stored};
 
 mod cidrs;
@@ -124,31 +124,9 @@ impl Agent {
         self.pools.values().flat_map(BTreeMap::values)
     }
 
-    /// The addresses that pods may get, or have.
-    pub(super) fn pool(&self) -> Vec<IpAddr> {
-        self.of_all().flat_map(Cidrs::open).flat_map(|allocator| given_of(allocator.cidr)).collect()
-    }
-
     /// Every CIDR that it has.
     pub(super) fn keeps(&self) -> impl Iterator<Item = Cidr> + '_ {
         self.of_all().flat_map(|cidrs| &cidrs.allocators).map(|allocator| allocator.cidr)
-    }
-
-    /// Every CIDR that it has given back, and may take again before it hears that it is gone.
-    pub(super) fn has_given_back(&self) -> impl Iterator<Item = Cidr> + '_ {
-        self.of_all().flat_map(|cidrs| &cidrs.released).copied()
-    }
-
-    /// Whether it has a CIDR under another name than this one, or has given it back there.
-    pub(super) fn has_under_another(&self, cidr: Cidr, name: &str) -> bool {
-        let others = self.pools.iter().filter(|(other, _)| **other != name).flat_map(|(_, of)| of.values());
-        others
-            .flat_map(|cidrs| cidrs.allocators.iter().map(|allocator| &allocator.cidr).chain(&cidrs.released))
-            .any(|other| *other == cidr)
-    }
-
-    pub(super) fn has_available(&self, address: IpAddr) -> bool {
-        self.keeps().any(|cidr| cidr.contains(address))
     }
 
     /// Whether it can go on with its start: it waits until each family has an address of the default pool.

@@ -3,18 +3,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
-use cilium_node_ipam::model::crd::ReleaseMark;
+use cilium_node_ipam::model::claim::ClaimState;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
-use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::time::Timestamp;
-use cilium_node_ipam::net::cidr::Cidr;
-use cilium_node_ipam::publisher::carried_by_cilium_node;
 
 use super::super::agent::Agent;
 use super::super::mode::{Mode, offered};
-use super::super::replica::Replica;
 use super::{Cluster, Step, node_name, wall};
 
 /// How long a machine whose Node is gone goes on with its addresses. Blocks cool longer, whatever the clocks say.
@@ -63,7 +58,9 @@ impl Cluster {
     }
 
     fn restarts(&mut self, name: &NodeName, release: u8, at: Timestamp) {
-        self.forget_what_only_use_tells(name);
+        if !self.may_restart(name) {
+            return;
+        }
         let n_pods_before = self.store.agent_pods.n_made();
         if let Some(agent) = self.agents.get_mut(name) {
             agent.restart(release, n_pods_before, at);
@@ -127,19 +124,6 @@ impl Cluster {
     pub(super) fn looks(&mut self, name: &NodeName) {
         let Some(agent) = self.agents.get_mut(name) else { return };
         agent.look(&self.store, name);
-        let present = self.store.carrier(name);
-        let present = present.as_deref();
-        // An answer that the agent has not written is lost when it starts again: the mark stands.
-        let is_open = |seen: &CiliumNode, address| {
-            seen.crd.marks.get(&address).is_some_and(|mark| *mark != ReleaseMark::DoNotRelease)
-        };
-        let is_whole = |(of, address): &(NodeName, IpAddr)| {
-            of == name
-                && agent.has_available(*address)
-                && present.is_some_and(|seen| offered(seen).contains(*address) && !is_open(seen, *address))
-        };
-        self.excuses.disturbed.retain(|disturbed| !is_whole(disturbed));
-        self.forget_what_was_taken(name);
         self.show_pod(name);
     }
 
@@ -157,18 +141,9 @@ impl Cluster {
             && agent.has_restored()
         {
             agent.begin();
-            self.forget_what_was_taken(name);
             self.show_pod(name);
         }
         Ok(())
-    }
-
-    /// Somebody deletes the CiliumNode of an agent that is restoring its pods: it goes on with the next one, whatever that
-    /// shows.
-    pub(super) fn disturb_what_is_being_restored(&mut self, name: &NodeName) {
-        let restoring = self.agents.get(name).filter(|agent| agent.has_looked() && !agent.is_ready());
-        let held = restoring.into_iter().flat_map(Agent::held);
-        self.excuses.disturbed.extend(held.map(|address| (name.clone(), *address)));
     }
 
     fn restores(&mut self, name: &NodeName, at_most: usize) -> Result<(), String> {
@@ -177,11 +152,7 @@ impl Cluster {
             return Ok(());
         }
         for address in agent.restore(at_most) {
-            let is_excused = self.excuses.cover(name, address)
-                || self.excuses.given_by_hand.contains(name)
-                || self.is_nameless_and_may_move(name, address)
-                || self.store.is_in_unreadable_claim(address);
-            if !is_excused {
+            if !self.taint.is(name) {
                 return Err(format!("the pod with {address} on {name} lost its network"));
             }
             self.say(|| format!("    the pod with {address} on {name} loses its network"));
@@ -189,20 +160,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether the claim of an address does not say under which name its block was, and a hand took it off or changed the
-    /// default: it may come back under another one (known gaps).
-    fn is_nameless_and_may_move(&self, name: &NodeName, address: IpAddr) -> bool {
-        let is_nameless = |claim: &Claim| {
-            claim.node == *name && claim.pod_ip_pool.is_none() && claim.cidr.contains(address)
-        };
-        self.setting.mode == Mode::MultiPool
-            && (self.excuses.had_other_default || self.excuses.reordered.iter().any(|(of, _)| of == name))
-            && self.store.claims().any(is_nameless)
-    }
-
     /// What an agent gives out has not left its pool, because it has consented to that, unless somebody else took it.
-    fn may_be_given_out(&mut self, name: &NodeName, taken: &[IpAddr]) -> Result<(), String> {
-        self.forget_what_was_taken(name);
+    fn may_be_given_out(&self, name: &NodeName, taken: &[IpAddr]) -> Result<(), String> {
         let (Some(stored), Some(agent)) =
             (self.store.stored(Kind::CiliumNode, name.as_str()), self.agents.get(name))
         else {
@@ -213,24 +172,11 @@ impl Cluster {
         else {
             return Ok(());
         };
-        let has_left =
-            |address: &&IpAddr| !offered(present).contains(**address) && !self.excuses.cover(name, **address);
+        let has_left = |address: &&IpAddr| !offered(present).contains(**address) && !self.taint.is(name);
         match taken.iter().find(has_left) {
             None => Ok(()),
             Some(address) => Err(format!("{name} gives {address} to a pod, which has left its pool")),
         }
-    }
-
-    /// An agent may give out what somebody took before it has seen that. No object tells of it then.
-    fn forget_what_was_taken(&mut self, name: &NodeName) {
-        // One that keeps whole blocks writes them back, and its claims wait for what it answers.
-        let Some(agent) = self.agents.get(name).filter(|agent| agent.gives_what_is_shown()) else { return };
-        let shown = self.store.cilium_node(name).map(carried_by_cilium_node).unwrap_or_default();
-        let taken = self.excuses.disturbed.iter().filter(|(of, address)| {
-            of == name && agent.held().contains(address) && !shown.contains(*address)
-        });
-        let taken: Vec<IpAddr> = taken.map(|(_, address)| *address).collect();
-        self.excuses.forgotten.extend(taken.into_iter().map(|address| (name.clone(), Cidr::single(address))));
     }
 
     /// What the API server shows of the Pod of an agent.
@@ -251,21 +197,8 @@ impl Cluster {
         heard
     }
 
-    /// A machine whose Node is gone runs on for a while. Where its blocks cool since its Node went before, and a process has
-    /// not seen it back, no event tells that process that this goes on (known gaps). Nor does a block cool whose claim somebody
-    /// has removed by force, where nobody has recreated that and no CiliumNode shows it.
+    /// A machine whose Node is gone runs on for a while.
     pub(super) fn loses_node(&mut self, name: NodeName) {
-        let was_away = |replica: &Replica| replica.world().is_some_and(|world| world.node(&name).is_none());
-        if self.replicas.iter().any(was_away) {
-            let is_cooling =
-                |claim: &&Claim| claim.node == name && claim.state == ClaimState::Cooling(Reason::NodeGone);
-            let cooling = self.store.claims().filter(is_cooling).map(|claim| (name.clone(), claim.cidr));
-            self.excuses.forgotten.extend(cooling);
-        }
-        let orphans = self.excuses.orphans.iter().filter(|(of, _)| *of == name);
-        let unclaimed: Vec<_> =
-            orphans.filter(|(_, cidr)| self.store.claim(*cidr).is_none()).cloned().collect();
-        self.excuses.forgotten.extend(unclaimed);
         self.lost.insert(name, self.clock);
     }
 

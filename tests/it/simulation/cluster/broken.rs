@@ -4,7 +4,6 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::observation::Object;
 use serde_json::{Value, json};
 
-use super::super::mode::blocks;
 use super::super::pools::LABEL;
 use super::Cluster;
 
@@ -52,7 +51,7 @@ pub(super) fn change(json: &mut Value, parent: &str, field: &str, to: Option<Val
 impl Cluster {
     pub(super) fn object_breaks(&mut self, kind: Kind, which: u8, field: u8) {
         let Some(name) = self.some_object(kind, which) else { return };
-        let Some(stored) = self.store.stored(kind, &name) else { return };
+        let Some(stored) = self.store.stored(kind, &name).cloned() else { return };
         if matches!(stored.object, Object::Unreadable(..)) {
             return;
         }
@@ -65,6 +64,13 @@ impl Cluster {
             (Some(Value::Array(before)), Value::Array(added)) => json!([&before[..], &added[..]].concat()),
             _ => nonsense.clone(),
         };
+        // An administrator edits pools; whoever edits the objects of a node is another writer.
+        match &stored.object {
+            Object::Pool(_) => {}
+            Object::Node(_) | Object::CiliumNode(_) => self.taint(&name.as_str().into()),
+            Object::Claim(claim) => self.taint(&claim.node.clone()),
+            Object::Unreadable(..) => return,
+        }
         if self.store.edit(kind, &name, |json| change(json, parent, field, Some(instead))) {
             let at = self.store.revision().number();
             self.broken.push(Broken { at, kind, name, uid, parent, field, before, nonsense });
@@ -72,18 +78,6 @@ impl Cluster {
     }
 
     pub(super) fn objects_are_mended(&mut self) {
-        // A CiliumNode that was recreated meanwhile may lack what a claim says that can't be read.
-        for (name, agent) in &self.agents {
-            let hidden = agent.held().iter().filter(|address| self.store.is_in_unreadable_claim(**address));
-            self.excuses.disturbed.extend(hidden.map(|address| (name.clone(), *address)));
-            // Nor does a restored Node show it. It got another block, and agents that get one do not say which they use.
-            if self.setting.mode.gives_one_block() {
-                let shown = self.store.carrier(name).map(|seen| blocks(&seen)).unwrap_or_default();
-                let kept = agent.keeps().into_iter().filter(|cidr| !shown.contains(cidr));
-                let hidden = kept.filter(|cidr| self.store.is_in_unreadable_claim(cidr.first_address()));
-                self.excuses.forgotten.extend(hidden.map(|cidr| (name.clone(), cidr)));
-            }
-        }
         // The last first, because one field may have been broken twice. None is forgotten: a backup may bring it back.
         for Broken { kind, name, uid, parent, field, before, nonsense, .. } in self.broken.iter().rev() {
             let Some(stored) = self.store.stored(*kind, name) else { continue };
@@ -100,7 +94,5 @@ impl Cluster {
             };
             self.store.edit(*kind, name, |json| change(json, parent, field, mended));
         }
-        // A restored store may show only now what somebody else gave before its claim was made.
-        self.excuse_what_others_gave_before();
     }
 }

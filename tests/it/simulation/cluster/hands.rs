@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::claim::{ClaimState, Reason, block_name};
+use cilium_node_ipam::model::claim::{ClaimState, block_name};
 use cilium_node_ipam::model::freeze::{Freeze, Switch};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
@@ -15,11 +15,11 @@ use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::wire::block::new_claim;
 use serde_json::{Value, json};
 
-use super::super::mode::{self, OTHER_POOL, POOLS, blocks, offered};
+use super::super::mode::{self, OTHER_POOL, POOLS, blocks};
 use super::super::pools::place;
 use super::super::rules;
 use super::broken::change;
-use super::{Cluster, one_of, wall};
+use super::{Cluster, Suite, one_of, wall};
 
 /// A finalizer that is not ours.
 const FINALIZER: &str = "example.com/keep";
@@ -179,7 +179,7 @@ impl Cluster {
                 }
             }
             Hand::EntryGoes { node, entry } => {
-                self.disturb_entry(node, entry, |json, address| {
+                self.edit_entry(node, entry, |json, address| {
                     change(json, "/spec/ipam/pool", &address.to_string(), None);
                 });
             }
@@ -193,9 +193,12 @@ impl Cluster {
                     });
                 }
             }
-            Hand::EntryIsMarked { node, entry } => self.disturb_entry(node, entry, |json, address| {
-                json["status"]["ipam"]["release-ips"][address.to_string()] = json!("marked-for-release");
-            }),
+            Hand::EntryIsMarked { node, entry } => {
+                self.marked.extend(self.some_entry(node, entry));
+                self.edit_entry(node, entry, |json, address| {
+                    json["status"]["ipam"]["release-ips"][address.to_string()] = json!("marked-for-release");
+                });
+            }
             Hand::EntryIsOwned { node, entry } => self.edit_entry(node, entry, |json, address| {
                 json["spec"]["ipam"]["pool"][address.to_string()]["owner"] = json!("default/static");
             }),
@@ -216,8 +219,9 @@ impl Cluster {
             Hand::StoreIsRestored { part } => self.store_is_restored(part),
             Hand::ModeChanges { mode } => {
                 self.mode = mode;
-                self.excuses.ran_one_family |= mode == Setup::OnlyV4;
-                self.excuses.had_other_default |= mode == Setup::OtherDefault;
+                if matches!(mode, Setup::OnlyV4 | Setup::OtherDefault) {
+                    self.taint_all();
+                }
             }
             Hand::ModeIsHeard { replica } => {
                 let number = usize::from(replica) % self.setting.n_replicas;
@@ -250,22 +254,13 @@ impl Cluster {
     }
 
     fn edit_cilium_node(&mut self, name: &NodeName, edit: impl FnOnce(&mut Value)) {
-        let shown = self.store.cilium_node(name).map(carried_by_cilium_node);
+        self.taint(name);
         self.store.edit(Kind::CiliumNode, name.as_str(), edit);
-        self.hide_what_was_shown(name, &shown.unwrap_or_default());
     }
 
     fn edit_entry(&mut self, node: u8, entry: u8, edit: impl FnOnce(&mut Value, IpAddr)) {
         if let Some((name, address)) = self.some_entry(node, entry) {
             self.edit_cilium_node(&name, |json| edit(json, address));
-        }
-    }
-
-    /// Edits an entry so that its pod may lose its network.
-    fn disturb_entry(&mut self, node: u8, entry: u8, edit: impl FnOnce(&mut Value, IpAddr)) {
-        if let Some(disturbed) = self.some_entry(node, entry) {
-            self.edit_cilium_node(&disturbed.0, |json| edit(json, disturbed.1));
-            self.excuses.disturbed.insert(disturbed);
         }
     }
 
@@ -278,12 +273,7 @@ impl Cluster {
     fn blocks_go(&mut self, name: &NodeName, going: &BTreeSet<Cidr>) {
         let is_going =
             |text: &str| text.parse().is_ok_and(|address| going.iter().any(|cidr| cidr.contains(address)));
-        let pool = self.store.carrier(name).map(|seen| offered(&seen)).unwrap_or_default();
-        let entries = going.iter().flat_map(|cidr| pool.iter_in(*cidr));
-        self.excuses.disturbed.extend(entries.map(|address| (name.clone(), address)));
-        let uid = self.store.cilium_node(name).map(|seen| seen.uid.clone());
-        self.excuses.reordered.extend(uid.map(|uid| (name.clone(), uid)));
-        // First, so that nothing tells of them any more when the CiliumNode has changed.
+        self.taint(name);
         self.annotations_go(name, going);
         self.edit_cilium_node(name, |json| {
             let ipam = &mut json["spec"]["ipam"];
@@ -323,10 +313,14 @@ impl Cluster {
                 cidrs.push(json!(cidr.to_string()));
             }
         });
-        self.excuses.foreign.insert((name, cidr));
     }
 
     pub(super) fn claim_is_made(&mut self, node: &NodeName, at: Place, bits: u8) {
+        // In the other modes another leader can't make it: a node has one block for life.
+        let is_of_leader = self.setting.suite == Suite::Promises;
+        if is_of_leader && self.setting.mode.gives_one_block() {
+            return;
+        }
         let (Some(found), Some(seen)) = (self.store.node(node), self.store.carrier(node)) else { return };
         let Some(address) = self.address_at(at) else { return };
         let family = Family::of(address);
@@ -344,11 +338,8 @@ impl Cluster {
         };
         let json = serde_json::to_value(new_claim(&new)).expect("it is plain data");
         // There may be one already.
-        if self.store.create(Kind::Claim, json).is_ok() {
-            self.hand_over(node, cidr);
-            if self.setting.mode.gives_one_block() {
-                self.excuses.given_by_hand.insert(node.clone());
-            }
+        if self.store.create(Kind::Claim, json).is_ok() && !is_of_leader {
+            self.taint(node);
         }
     }
 
@@ -365,20 +356,16 @@ impl Cluster {
 
     pub(super) fn claim_is_removed(&mut self, claim: u8) {
         if let Some((node, cidr)) = self.some_claim(claim) {
-            let may_be_ours = self.store.claim(cidr).is_some_and(|claim| {
-                matches!(claim.state, ClaimState::Cooling(_) | ClaimState::Releasing(Reason::Unused))
-            });
+            self.taint(&node);
             self.store.remove(Kind::Claim, &block_name(cidr));
-            self.hide_what_was_claimed(&node, cidr, may_be_ours);
-            // Whoever is about to publish it may still do so.
-            self.excuses.orphans.insert((node, cidr));
         }
     }
 
     fn claim_is_released(&mut self, claim: u8) {
-        let Some((_, cidr)) = self.some_claim(claim) else { return };
+        let Some((node, cidr)) = self.some_claim(claim) else { return };
         let is_held = self.store.claim(cidr).is_some_and(|claim| claim.state == ClaimState::Held);
         if is_held {
+            self.taint(&node);
             let since = wall(self.clock).to_string();
             self.store.edit(Kind::Claim, &block_name(cidr), |json| {
                 let spec = &mut json["spec"];
@@ -408,13 +395,13 @@ impl Cluster {
         });
     }
 
-    fn finalizers_go(&mut self) {
+    pub(super) fn finalizers_go(&mut self) {
         for kind in Kind::AS_LISTED {
             for name in self.store.names(kind) {
                 let before = self.store.stored(kind, &name).is_some();
-                if kind == Kind::CiliumNode {
-                    // One that is being deleted goes.
-                    self.disturb_what_is_being_restored(&name.as_str().into());
+                // One that is being deleted goes.
+                if kind == Kind::CiliumNode && !self.may_lose_cilium_node(&name.as_str().into()) {
+                    continue;
                 }
                 self.store.edit(kind, &name, |json| {
                     if let Some(finalizers) =
@@ -430,9 +417,9 @@ impl Cluster {
         }
     }
 
-    /// Whoever asked to release addresses that are ours ends that. The marks of the controller stay.
+    /// The other writer takes his marks away. The marks of the controller stay.
     fn marks_go(&mut self) {
-        for (name, address) in self.excuses.disturbed.clone() {
+        for (name, address) in std::mem::take(&mut self.marked) {
             self.store.edit(Kind::CiliumNode, name.as_str(), |json| {
                 change(json, "/status/ipam/release-ips", &address.to_string(), None);
             });

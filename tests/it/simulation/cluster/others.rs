@@ -20,7 +20,7 @@ use super::super::mode::{Mode, blocks};
 use super::super::pools::place;
 use super::super::rules;
 use super::hands::Given;
-use super::{Cluster, node_name, one_of};
+use super::{Cluster, Suite, node_name, one_of};
 
 impl Cluster {
     /// Somebody else gives a node CIDRs, in place of what its carrier shows.
@@ -28,6 +28,10 @@ impl Cluster {
         let name = node_name(node);
         let Some(shown) = self.replaceable(&name) else { return };
         let Some(cidrs) = self.given(&name, given, at, bits) else { return };
+        let is_first = self.has_nothing(&name, &shown);
+        if !is_first && self.setting.suite == Suite::Promises {
+            return;
+        }
         let was_changed = match self.setting.mode {
             Mode::ClusterPool => {
                 let texts: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
@@ -40,7 +44,11 @@ impl Cluster {
         };
         if was_changed {
             self.say(|| format!("    {name} has {cidrs:?} instead of {shown:?}"));
-            self.excuse_what_others_gave(&name, &shown, &cidrs);
+            if is_first {
+                self.given.extend(cidrs.iter().map(|cidr| (name.clone(), *cidr)));
+            } else {
+                self.taint(&name);
+            }
             let kind = self.setting.mode.carrier_kind();
             for number in 0..self.replicas.len() {
                 self.replicas[number].hears_all_of(kind, &self.store);
@@ -154,8 +162,6 @@ impl Cluster {
             }
             _ => false,
         };
-        let is_excused = |(of, excused): &(NodeName, Cidr)| is_other(of) && excused.overlaps(cidr);
-        let excuses = &self.excuses;
         self.store.names(Kind::Claim).len() == self.store.claims().count()
             && self.store.claims().all(|claim| !claim.cidr.overlaps(cidr))
             && self
@@ -173,50 +179,22 @@ impl Cluster {
                         && agent.held().iter().all(|held| !cidr.contains(*held))
             })
             && !self.writes_under_way().any(is_under_way)
-            && !excuses.orphans.iter().chain(&excuses.foreign).chain(&excuses.forgotten).any(is_excused)
+            && !self.given.iter().any(|(of, given)| is_other(of) && given.overlaps(cidr))
+            && !self.taint.ranges.iter().any(|range| range.overlaps(cidr))
     }
 
-    /// What a node got of somebody else is its own when there is a claim of it. What the node had from such a one before, or
-    /// lost the claim of, is known to nobody any more; its claims stay, and which of them its agent has depends on whether it
-    /// has started again since.
-    fn excuse_what_others_gave(&mut self, name: &NodeName, shown: &[Cidr], cidrs: &[Cidr]) {
-        let is_claimed = |cidr: Cidr| self.store.claim(cidr).is_some_and(|claim| claim.node == *name);
-        let kept = self.agents.get(name).into_iter().flat_map(Agent::keeps);
-        let had: Vec<Cidr> = shown.iter().copied().chain(kept).filter(|cidr| !cidrs.contains(cidr)).collect();
-        let is_about_to_be = |write: &Write| matches!(write, Write::CreateClaim(new) if new.node == *name);
-        if !had.is_empty()
-            || self.store.claims().any(|claim| claim.node == *name)
-            || self.writes_under_way().any(is_about_to_be)
-        {
-            self.excuses.given_by_hand.insert(name.clone());
-        }
-        let unclaimed: Vec<Cidr> = had.into_iter().filter(|cidr| !is_claimed(*cidr)).collect();
-        self.excuses.forgotten.extend(unclaimed.into_iter().map(|cidr| (name.clone(), cidr)));
-        let given = cidrs.iter().map(|cidr| (name.clone(), *cidr));
-        self.given.extend(given.clone());
-        self.excuses.foreign.extend(given);
-    }
-
-    /// What somebody else gave, and has become a claim, is like any other block.
-    pub(super) fn take_over_what_others_gave(&mut self) {
-        let store = &self.store;
-        let is_taken_over =
-            |name: &NodeName, cidr: Cidr| store.claim(cidr).is_some_and(|claim| claim.node == *name);
-        for given in self.given.iter().filter(|(name, cidr)| is_taken_over(name, *cidr)) {
-            self.excuses.foreign.remove(given);
-        }
-    }
-
-    /// A backup may have what somebody else gave, and not its claim. Where the backup can't be read, it may show that later.
-    pub(super) fn excuse_what_others_gave_before(&mut self) {
-        let kind = self.setting.mode.carrier_kind();
-        let shows = |name: &NodeName, cidr: Cidr| match self.store.carrier(name) {
-            Some(seen) => blocks(&seen).contains(&cidr),
-            None => self.store.stored(kind, name.as_str()).is_some(),
+    /// Whether a node has nothing yet, and nothing is on its way to it: what another allocator gives it then is its first.
+    fn has_nothing(&self, name: &NodeName, shown: &[Cidr]) -> bool {
+        let is_for_it = |write: &Write| match write {
+            Write::CreateClaim(new) => new.node == *name,
+            Write::Publish(publication) => publication.node == *name,
+            _ => false,
         };
-        let given = self.given.iter().filter(|(name, cidr)| shows(name, *cidr)).cloned();
-        self.excuses.foreign.extend(given.collect::<Vec<_>>());
-        self.take_over_what_others_gave();
+        let has_nothing = |agent: &Agent| agent.keeps().is_empty() && agent.held().is_empty();
+        shown.is_empty()
+            && self.store.claims_as_stored().all(|claim| claim.json["spec"]["node"] != name.as_str())
+            && self.agents.get(name).is_none_or(has_nothing)
+            && !self.writes_under_way().any(is_for_it)
     }
 }
 

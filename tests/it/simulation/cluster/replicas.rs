@@ -9,7 +9,7 @@ use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::request::{Read, Request};
 use cilium_node_ipam::model::revision::AnyRevision;
 
-use super::super::mode::{Mode, blocks, given_of, offered, shown_by_node};
+use super::super::mode::{Mode, offered, shown_by_node};
 use super::super::replica::Stray;
 use super::super::{requests, rules};
 use super::{Cluster, Step, one_of};
@@ -26,10 +26,7 @@ impl Cluster {
                 }
             }
             Step::Relist { kind, .. } => {
-                let follows = replica.relist(*kind, &self.store);
-                if follows && *kind == Kind::Claim {
-                    self.forget_what_is_hidden();
-                }
+                replica.relist(*kind, &self.store);
             }
             Step::GoesDeaf { kind, .. } => replica.goes_deaf_to(*kind),
             Step::HearsAgain { .. } => replica.hears_again(),
@@ -38,7 +35,6 @@ impl Cluster {
             Step::Restart { .. } => {
                 let strays = replica.restart(self.clock, self.store.revision(), self.mode);
                 self.strays.extend(strays);
-                self.forget_what_is_hidden();
             }
             Step::Decision { decisions, .. } => {
                 for _ in 0..*decisions {
@@ -154,11 +150,11 @@ impl Cluster {
         };
         let shown = shown.into_owned();
         match self.store.carrier(&shown.name).map(Cow::into_owned) {
-            Some(after) if shown.revision != after.revision => {
+            Some(after) if shown.revision != after.revision && !self.taint.is(&shown.name) => {
                 self.takes_off(&shown, &after)?;
                 let agent = self.agents.get(&shown.name);
-                rules::begins_with_all(&self.setting, &shown, &after, &self.excuses)?;
-                rules::transition(&self.store, &shown, &after, agent, &self.excuses)
+                rules::begins_with_all(&self.setting, &shown, &after)?;
+                rules::transition(&self.store, &shown, &after, agent)
             }
             _ => Ok(()),
         }
@@ -175,9 +171,8 @@ impl Cluster {
         told.retain(|address| agent.held().contains(address));
     }
 
-    /// A block is taken off only where nobody was told of a pod in it. One that got its address since then loses it if its
-    /// agent restarts before it has written the block back (known gaps).
-    fn takes_off(&mut self, before: &CiliumNode, after: &CiliumNode) -> Result<(), String> {
+    /// A block is taken off only where nobody was told of a pod in it.
+    fn takes_off(&self, before: &CiliumNode, after: &CiliumNode) -> Result<(), String> {
         let Some(agent) = self.agents.get(&after.name).filter(|_| self.setting.mode == Mode::MultiPool)
         else {
             return Ok(());
@@ -190,10 +185,6 @@ impl Cluster {
                 return Err(format!("{address} is taken off {} while a pod is known to have it", after.name));
             }
         }
-        // Before its agent hears of it, it may start more pods there.
-        let taken = blocks(before).into_iter().filter(|block| !blocks(after).contains(block));
-        let taken = taken.flat_map(given_of).map(|address| (after.name.clone(), address));
-        self.excuses.disturbed.extend(taken);
         Ok(())
     }
 }

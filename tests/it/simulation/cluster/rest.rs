@@ -12,7 +12,6 @@ use cilium_node_ipam::model::plan::{Lasting, NodePlan};
 use cilium_node_ipam::model::request::{Read, Request};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
-use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::plan;
 use cilium_node_ipam::publisher::{Mode as Heard, Publisher};
 use cilium_node_ipam::view::conditions;
@@ -82,7 +81,7 @@ impl Cluster {
             }
         }
         self.say(|| format!("    rest after {n_rounds} rounds"));
-        rules::settled(&self.store, &self.setting, &self.excuses)?;
+        rules::settled(&self.store, &self.setting, &self.given, &self.taint)?;
         for number in 0..self.replicas.len() {
             self.look_at(number)?;
             if self.memories_may_differ() {
@@ -118,8 +117,8 @@ impl Cluster {
         let has_looked = std::mem::take(&mut self.has_looked);
         self.pass(if has_looked { Duration::from_secs(2) } else { ROUND });
         self.surroundings()?;
-        self.forget_orphans();
-        self.take_over_what_others_gave();
+        self.finalizers_go();
+        self.follow_taint();
         if self.memories_may_differ() {
             return self.turns(number);
         }
@@ -208,13 +207,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether one replica may keep taken what others never saw: a claim was removed by force and not made again, or the
-    /// CiliumNode of a Node is away. Then they do not decide alike.
+    /// Whether one replica may keep taken what others never saw: another writer took it away, or the CiliumNode of a Node is
+    /// away. Then they do not decide alike.
     fn memories_may_differ(&self) -> bool {
-        let is_lost =
-            |(name, cidr): &(NodeName, Cidr)| self.store.claim(*cidr).is_none_or(|claim| claim.node != *name);
-        self.excuses.orphans.iter().any(is_lost)
-            || self.store.nodes().any(|node| self.store.cilium_node(&node.name).is_none())
+        self.taint.is_any() || self.store.nodes().any(|node| self.store.cilium_node(&node.name).is_none())
     }
 
     /// A replica that looks at everything again finds nothing to do.

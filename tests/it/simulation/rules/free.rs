@@ -13,7 +13,7 @@ use kube_core::SelectorExt;
 
 use super::super::mode::{Mode, POOL, blocks, given_of, offered};
 use super::super::store::Store;
-use super::Excuses;
+use super::Taint;
 
 /// The pools that select a node, in the order in which it asks them.
 pub(super) fn pools_of<'a>(store: &'a Store, node: &Node) -> Vec<&'a Pool> {
@@ -89,21 +89,21 @@ pub(super) fn is_adoptable(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool
 }
 
 /// How many addresses each free block of a pool offers.
-pub(super) fn free_blocks(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec<u128> {
+pub(super) fn free_blocks(store: &Store, taint: &Taint, pool: &Pool, family: Family) -> Vec<u128> {
     let own = own_addresses(store);
     let offered = |block: Cidr| block.size() - pool.withheld(block, &own).count_in(block);
-    let free = free_of(store, excuses, pool, family).into_iter().map(offered);
+    let free = free_of(store, taint, pool, family).into_iter().map(offered);
     free.filter(|offered| *offered > 0).collect()
 }
 
 /// How many addresses each free block of a pool offers that has none of the nodes' own, and no excluded one.
-pub(super) fn free_whole_blocks(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec<u128> {
+pub(super) fn free_whole_blocks(store: &Store, taint: &Taint, pool: &Pool, family: Family) -> Vec<u128> {
     let own = own_addresses(store);
     let is_whole = |block: &Cidr| {
         let withheld = pool.withheld(*block, &own);
         given_of(*block).all(|address| !withheld.contains(address))
     };
-    let free = free_of(store, excuses, pool, family).into_iter().filter(is_whole);
+    let free = free_of(store, taint, pool, family).into_iter().filter(is_whole);
     free.map(|block| given_of(block).count() as u128).collect()
 }
 
@@ -114,14 +114,12 @@ fn own_addresses(store: &Store) -> AddressSet {
 }
 
 /// The free blocks of a pool.
-fn free_of(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec<Cidr> {
+fn free_of(store: &Store, taint: &Taint, pool: &Pool, family: Family) -> Vec<Cidr> {
     let mut taken: Vec<Cidr> = store.claims().map(|claim| claim.cidr).collect();
     taken.extend(
         store.cilium_nodes().flat_map(|seen| carried_by_cilium_node(seen).cidrs().collect::<Vec<_>>()),
     );
     taken.extend(store.carriers().iter().flat_map(|seen| blocks(seen)));
-    // Whoever has seen what somebody put onto a CiliumNode keeps it taken when that goes.
-    taken.extend(excuses.foreign.iter().map(|(_, cidr)| *cidr));
-    let is_free = |block: &Cidr| taken.iter().all(|other| !other.overlaps(*block));
+    let is_free = |block: &Cidr| !taint.reaches(*block) && taken.iter().all(|other| !other.overlaps(*block));
     blocks_of(store, pool, family).into_iter().filter(is_free).collect()
 }

@@ -13,30 +13,40 @@ use super::super::cluster::Setting;
 use super::super::mode::{Mode, OTHER_POOL, POOL, POOLS, blocks, given_of};
 use super::super::store::Store;
 use super::free::{blocks_of, free_blocks, free_whole_blocks, is_adoptable, pools_of};
-use super::{Excuses, is_written_by_agents};
+use super::{Given, Taint};
 
 /// What an agent needs in each family before it can start.
 const MINIMUM: u128 = 4;
 
 /// What must hold when nothing is left to do: claims are published, and whoever can be served is.
-pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excuses) -> Result<(), String> {
-    for seen in store.carriers().iter().map(AsRef::as_ref) {
+pub(in super::super) fn settled(
+    store: &Store,
+    setting: &Setting,
+    given: &Given,
+    taint: &Taint,
+) -> Result<(), String> {
+    for seen in store.carriers().iter().map(AsRef::as_ref).filter(|seen| !taint.is(&seen.name)) {
         let Some(node) = store.node(&seen.name) else { continue };
         let claims: Vec<&Claim> =
             store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
         is_adopted(store, setting, node, seen)?;
-        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided(store, seen, &claims) {
+        // Another allocator gave it what can't be its block, or a tainted node is in its way: that is reported.
+        let is_left_alone = blocks(seen)
+            .iter()
+            .any(|cidr| given.contains(&(node.name.clone(), *cidr)) && store.claim(*cidr).is_none());
+        let is_in_the_way = claims.iter().any(|claim| taint.reaches(claim.cidr));
+        if seen.deleting || is_left_alone || is_in_the_way || is_undecided(store, seen, &claims) {
             continue;
         }
         let mut needs = Vec::new();
         for family in &setting.families {
             match setting.mode {
-                Mode::Crd => needs.push(Need::of(store, excuses, node, seen, &claims, *family)),
+                Mode::Crd => needs.push(Need::of(store, taint, node, seen, &claims, *family)),
                 Mode::MultiPool => {
-                    needs.extend(POOLS.map(|name| Need::of_pools(store, excuses, node, seen, *family, name)));
+                    needs.extend(POOLS.map(|name| Need::of_pools(store, taint, node, seen, *family, name)));
                 }
                 Mode::ClusterPool | Mode::Kubernetes(_) => {
-                    needs.push(Need::of_one_block(store, excuses, node, seen, *family));
+                    needs.push(Need::of_one_block(store, taint, node, seen, *family));
                 }
             }
         }
@@ -51,7 +61,7 @@ pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excu
                 return Err(format!("{} could be served and is not", node.name));
             }
         } else {
-            is_published(store, excuses, seen, &claims)?;
+            is_published(store, seen, &claims)?;
             for need in &needs {
                 let mut of_name = needs.iter().filter(|other| other.name == need.name);
                 // The first blocks under a name are of all families, or there are none.
@@ -93,20 +103,6 @@ fn is_adopted(store: &Store, setting: &Setting, node: &Node, seen: &CiliumNode) 
     }
 }
 
-/// Whether something is wrong with the node that is reported and that nobody has fixed yet: it has blocks without a
-/// claim, or such blocks overlap what it has, or pods of another node use what somebody took from that.
-fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
-    let not_ours = || excuses.orphans.iter().chain(&excuses.foreign);
-    not_ours().any(|(of, _)| *of == node.name)
-        || store.claims().filter(|claim| claim.node == node.name).any(|claim| {
-            not_ours().any(|(_, other)| other.overlaps(claim.cidr))
-                || store.cilium_nodes().filter(|other| other.name != node.name).any(|other| {
-                    let mut used = other.crd.used.iter().flat_map(|used| used.iter_in(claim.cidr));
-                    used.any(|address| excuses.cover(&other.name, address))
-                })
-        })
-}
-
 /// Whether a person has to decide about a node that shows nothing: a block of it overlaps another one, or nothing shows
 /// which of several is the one block that its agent has. Until then nothing is published.
 fn is_undecided(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
@@ -120,12 +116,7 @@ fn is_overlapped(store: &Store, claim: &Claim) -> bool {
     store.claims().any(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
 }
 
-fn is_published(
-    store: &Store,
-    excuses: &Excuses,
-    seen: &CiliumNode,
-    claims: &[&Claim],
-) -> Result<(), String> {
+fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
     // One that its agent gave back may cool for longer than others take to come to rest, and one that somebody took off waits
     // for its last pod.
     let has_pods = |claim: &Claim| {
@@ -144,14 +135,7 @@ fn is_published(
     let mode = store.mode;
     let claims: Vec<&Claim> =
         claims.iter().copied().filter(|claim| !has_left(claim) && !is_left(claim)).collect();
-    // What nobody knew of when its agent wrote it back has no claim, where another one had come to overlap it.
-    let is_surprise = |cidr: &Cidr| {
-        is_written_by_agents(mode)
-            && store.claims().any(|claim| claim.cidr != *cidr && claim.cidr.overlaps(*cidr))
-            && store.claim(*cidr).is_none()
-            && excuses.is_hidden(&seen.name, *cidr)
-    };
-    let carried: BTreeSet<Cidr> = blocks(seen).into_iter().filter(|cidr| !is_surprise(cidr)).collect();
+    let carried: BTreeSet<Cidr> = blocks(seen).into_iter().collect();
     for claim in &claims {
         let under = seen.pools.allocated.iter().filter(|entry| entry.cidrs.contains(&claim.cidr));
         let is_right =
@@ -199,7 +183,7 @@ struct Need {
 impl Need {
     fn of(
         store: &Store,
-        excuses: &Excuses,
+        taint: &Taint,
         node: &Node,
         seen: &CiliumNode,
         claims: &[&Claim],
@@ -228,7 +212,7 @@ impl Need {
         let mut can_grow = false;
         let mut offers = Vec::new();
         for pool in &pools {
-            let free = free_blocks(store, excuses, pool, family);
+            let free = free_blocks(store, taint, pool, family);
             // Where some blocks of a pool fit and some do not, the order decides.
             can_grow |= !free.is_empty() && free.iter().all(|offered| capacity + offered <= most_addresses);
             offers.extend(free);
@@ -253,7 +237,7 @@ impl Need {
     /// The same where the agent says what it needs, and has whole blocks but for their ends.
     fn of_pools(
         store: &Store,
-        excuses: &Excuses,
+        taint: &Taint,
         node: &Node,
         seen: &CiliumNode,
         family: Family,
@@ -277,7 +261,7 @@ impl Need {
         let mut can_grow = false;
         let mut reach = capacity;
         for pool in &pools {
-            for offered in free_whole_blocks(store, excuses, pool, family) {
+            for offered in free_whole_blocks(store, taint, pool, family) {
                 // What a pool counts of a block may be more than what agents give of it.
                 let fits = capacity + offered + 2 <= most_addresses && listed.len() < most_blocks;
                 can_grow |= fits;
@@ -290,15 +274,9 @@ impl Need {
     }
 
     /// The same where a node has one block for its life, whatever runs on it.
-    fn of_one_block(
-        store: &Store,
-        excuses: &Excuses,
-        node: &Node,
-        seen: &CiliumNode,
-        family: Family,
-    ) -> Self {
+    fn of_one_block(store: &Store, taint: &Taint, node: &Node, seen: &CiliumNode, family: Family) -> Self {
         let is_met = blocks(seen).iter().any(|block| block.family() == family);
-        let free = |pool: &&Pool| free_whole_blocks(store, excuses, pool, family);
+        let free = |pool: &&Pool| free_whole_blocks(store, taint, pool, family);
         let reach = pools_of(store, node).iter().flat_map(free).max().unwrap_or_default();
         // What it lacks it never gets: its agent would not look.
         Self { family, name: "", is_met, can_grow: false, reach }

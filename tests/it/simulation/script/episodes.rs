@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 use proptest::strategy::Union;
 
-use super::super::cluster::{Hand, Place, Step};
+use super::super::cluster::{Hand, Place, Step, Suite};
 use super::super::pools::{Shape, shape};
 use super::{Profile, Steps, given, release};
 
-/// Whether somebody uses force in a script.
+/// Whether claims come to overlap in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Force {
     None,
@@ -168,7 +168,7 @@ pub(super) fn taking_back(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
 
 /// A node that may have a block gets others of somebody else, and its agent starts again, sooner or later, while replicas
 /// come and go.
-pub(super) fn given_by_others(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
+pub(super) fn given_by_others(profile: &Profile, suite: Suite) -> BoxedStrategy<Vec<Step>> {
     let sizes = profile.sizes.0..=profile.sizes.1;
     (0u8..3, 0..profile.n_nodes, 0..profile.n_pools)
         .prop_flat_map(move |(replica, node, pool)| {
@@ -202,7 +202,10 @@ pub(super) fn given_by_others(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
                 1 => gives().prop_map(|gives| vec![gives]),
                 1 => Just(vec![Step::Restart { replica }, works(replica)]),
                 1 => Just(vec![Step::CiliumNodeIsDeleted { node }, Step::AgentStarts { node }]),
-                1 => Just(vec![Step::Hand(Hand::BlocksGo { node })]),
+                1 => Just(vec![match suite {
+                    Suite::Promises => works(replica),
+                    Suite::OtherWriters => Step::Hand(Hand::BlocksGo { node }),
+                }]),
                 1 => (20u8..60).prop_map(|seconds| vec![Step::TimePasses { seconds }]),
             ];
             (any::<bool>(), gives(), proptest::collection::vec(event, 1..=6)).prop_map(
