@@ -27,7 +27,7 @@ use crate::net::prefixes::PrefixIndex;
 use crate::publisher::{Mode, Publisher};
 
 /// What has been listed so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Gathering {
     listings: BTreeMap<Kind, Listing>,
     later: Vec<Observation>,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cilium_node_ipam::model::claim::block_name;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
+use cilium_node_ipam::model::request::Request;
 use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 use super::agent::Agent;
 use super::mode::Mode;
 use super::pools::{self, LABEL, Shape, ZONES, place};
-use super::replica::{Replica, Stray};
+use super::replica::{Flight, Replica, Stray};
 use super::rules::{self, Taint};
 use super::store::{Defect, Store};
 
@@ -226,7 +227,7 @@ pub(super) fn in_seconds(wall: Timestamp) -> Timestamp {
     Timestamp::from_second(wall.as_second()).expect("it is within the calendar")
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Cluster {
     setting: Setting,
     pub(super) store: Store,
@@ -288,6 +289,23 @@ impl Cluster {
             given: BTreeSet::new(),
             trace: None,
         }
+    }
+
+    /// How many requests of a replica are under way.
+    pub(super) fn n_in_flight(&self, replica: u8) -> usize {
+        self.replicas[usize::from(replica)].in_flight.len()
+    }
+
+    /// All writes about pools come to their end.
+    pub(super) fn end_pool_writes(&mut self) -> Result<(), String> {
+        let is_of_pool =
+            |flight: &Flight| matches!(&flight.request, Request::Write(write) if write.pool().is_some());
+        for number in 0..self.replicas.len() {
+            while let Some(flight) = self.replicas[number].in_flight.iter().position(is_of_pool) {
+                self.proceed(number, flight)?;
+            }
+        }
+        Ok(())
     }
 
     fn say(&mut self, line: impl FnOnce() -> String) {

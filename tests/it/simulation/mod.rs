@@ -11,6 +11,7 @@ use proptest::strategy::Strategy;
 
 pub(crate) mod agent;
 mod cluster;
+mod exhaustive;
 mod found;
 mod mode;
 mod mutants;

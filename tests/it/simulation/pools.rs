@@ -117,6 +117,11 @@ impl Shape {
         }
     }
 
+    /// The same with blocks of half the size.
+    pub(super) fn of_small_blocks() -> Self {
+        Self { bits: 3, ..Self::whole() }
+    }
+
     /// A new pool of this shape, in these families.
     pub(super) fn made(&self, name: &str, families: &BTreeSet<Family>) -> Value {
         let mut spec = json!({

@@ -38,14 +38,14 @@ pub(super) const POLICY: Policy = Policy::DEFAULT;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// What the process has.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Process {
     Gathering(Gathering),
     Serving(Box<World>),
 }
 
 /// A request on its way.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Flight {
     pub(super) request: Request,
     stage: Stage,
@@ -64,7 +64,7 @@ impl Flight {
 }
 
 /// A request whose sender has given it up, and that may reach the server all the same.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Stray {
     pub(super) write: Write,
     stage: Stage,
@@ -92,7 +92,7 @@ impl Failures {
 }
 
 /// One controller process.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Replica {
     process: Process,
     feeds: BTreeMap<Kind, Feed>,

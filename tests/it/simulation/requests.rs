@@ -82,7 +82,7 @@ pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
 }
 
 /// How far a request has come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Stage {
     /// It has not reached the server.
     Sent,

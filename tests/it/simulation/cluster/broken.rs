@@ -8,7 +8,7 @@ use super::super::pools::LABEL;
 use super::Cluster;
 
 /// A field that can't be read, and what it was before.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Broken {
     /// The revision at which it was broken.
     pub(super) at: u64,

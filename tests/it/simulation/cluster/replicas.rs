@@ -72,7 +72,7 @@ impl Cluster {
         Ok(())
     }
 
-    pub(super) fn hear_all(&mut self, number: usize) -> bool {
+    pub(in super::super) fn hear_all(&mut self, number: usize) -> bool {
         // Of the Pods of agents some hear first, and others last.
         let is_first = number.is_multiple_of(2);
         let mut heard = is_first && self.hear_of_agents(number, usize::MAX);

@@ -6,7 +6,7 @@ use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::net::cidr::Cidr;
 
 /// The nodes that another writer has touched, from his first edit of one of their objects until nothing of them is left.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in super::super) struct Taint {
     pub(in super::super) nodes: BTreeSet<NodeName>,
     /// Every range that such a node had meanwhile. A process may keep it taken although no object says why.
