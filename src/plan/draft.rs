@@ -74,13 +74,13 @@ impl Draft {
         }
     }
 
-    /// This is the case of the node now.
-    pub(super) fn finds(&mut self, lasting: Lasting) {
+    /// Notes a state of the node that lasts until something is seen to change.
+    pub(super) fn note_lasting(&mut self, lasting: Lasting) {
         self.lasting.insert(lasting);
     }
 
-    /// Whether this was found to be the case.
-    pub(super) fn has_found(&self, lasting: Lasting) -> bool {
+    /// Whether this was noted.
+    pub(super) fn has_noted(&self, lasting: Lasting) -> bool {
         self.lasting.contains(&lasting)
     }
 
@@ -124,7 +124,7 @@ impl Draft {
     }
 
     /// The last step, if there is something to send.
-    pub(super) fn send(&self) -> Step {
+    pub(super) fn end_if_any_request(&self) -> Step {
         if self.requests.is_empty() { NEXT } else { ControlFlow::Break(Made::AsDrafted) }
     }
 

@@ -32,7 +32,7 @@ pub(super) fn is_carried_or_used(world: &World, claim: &Claim) -> bool {
 }
 
 /// Whether the block of a claim was never published: its carrier has other CIDRs, which nobody can change, the claim was
-/// made for this carrier, and nothing that an agent may read in another mode shows the block.
+/// made for this carrier, and nothing that an agent may read in another mode shows the block. Only kubernetes mode can tell.
 pub(super) fn was_never_published(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     let is_on_cilium_node = || {
         let cilium_node = world.cilium_node(&claim.node);

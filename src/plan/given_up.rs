@@ -78,7 +78,12 @@ fn may_be_given_up(world: &World, publisher: &Publisher, claim: &Claim) -> bool 
 
 /// Whether no Pod of the node has an address of a claim that is leaving, and its Node was there when they were read: the
 /// Pods of a lost node are deleted, and its machine may run on. Adds the read that comes first.
-pub(super) fn nobody_has_it(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
+pub(super) fn no_pod_has_what_was_given_up(
+    world: &World,
+    draft: &mut Draft,
+    claim: &Claim,
+    now: Now,
+) -> bool {
     // An agent whose CiliumNode is gone runs on, and the next CiliumNode shows what it has.
     let Some(carrier) = world.carrier(&claim.node) else { return false };
     let pods = Read::PodsOf(claim.node.clone(), carrier.revision()).into();

@@ -266,7 +266,7 @@ impl<'a> Subject<'a> {
         if self.world.agent_on(name) == Err(NoAgent::Absent) {
             return;
         }
-        draft.finds(Lasting::NothingRequested);
+        draft.note_lasting(Lasting::NothingRequested);
         let since = self.serving().and_then(|serving| serving.since(Lasting::NothingRequested));
         let due = since.unwrap_or(now.uptime) + REQUESTS_WITHIN;
         if due > now.uptime {

@@ -27,7 +27,7 @@ const PODS_AWAITED_FOR: Duration = Duration::from_secs(60);
 impl<'a> Subject<'a> {
     /// Holds blocks again that the agent let go and now needs, where their pools would give them to it: they can't be in
     /// anybody else's hands.
-    pub(super) fn take_back_what_is_needed(&self, draft: &mut Draft, now: Now) {
+    pub(super) fn hold_again_what_is_needed(&self, draft: &mut Draft, now: Now) {
         if !self.publisher.agent_lets_go(self.carrier) {
             return;
         }
@@ -92,7 +92,7 @@ impl<'a> Subject<'a> {
         if look.is_some_and(|look| look.found.is_ok()) {
             return true;
         }
-        draft.finds(Lasting::PodsUnread);
+        draft.note_lasting(Lasting::PodsUnread);
         let since = self.serving().and_then(|serving| serving.since(Lasting::PodsUnread));
         if let Some(look) = look {
             if since.unwrap_or(now.uptime) + PODS_AWAITED_FOR <= now.uptime {

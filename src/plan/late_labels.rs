@@ -21,7 +21,7 @@ impl Subject<'_> {
         if !self.node.uninitialized {
             return false;
         }
-        draft.finds(Lasting::Uninitialized);
+        draft.note_lasting(Lasting::Uninitialized);
         let since = self.serving().and_then(|serving| serving.since(Lasting::Uninitialized));
         let due = since.unwrap_or(now.uptime) + policy.initialization;
         if due <= now.uptime {
@@ -39,7 +39,7 @@ impl Subject<'_> {
     /// The finding about blocks that stay as long as the node lives, and whose pool does not select the node.
     pub(super) fn stray_blocks(&self) -> Option<Finding> {
         let strays: Vec<(Cidr, &Pool)> = self
-            .held()
+            .occupied()
             .filter(|claim| {
                 let stays = self.publisher.may_leave(self.carrier, claim);
                 self.publisher.carries(self.carrier, claim.cidr)

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::draft::Draft;
 use super::evidence::{is_carried, was_never_published};
 use super::given_up::{self, is_given_up};
-use super::reclaim::nobody_has_it;
+use super::reclaim::no_pod_has_what_was_taken_off;
 use super::routes::withdrawal;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -83,7 +83,7 @@ pub(super) fn look_for_orphan(world: &World, draft: &mut Draft, now: Now) {
     if world.cilium_node(&name).is_none() || world.claims_of(&name).next().is_none() {
         return;
     }
-    draft.finds(Lasting::Orphaned);
+    draft.note_lasting(Lasting::Orphaned);
     let since =
         world.serving(&name).and_then(|serving| serving.since(Lasting::Orphaned)).unwrap_or(now.uptime);
     if let Some(due) = orphans::DUE_AFTER.map(|after| since + after).into_iter().find(|due| *due > now.uptime)
@@ -258,9 +258,10 @@ fn advance_releasing(
         return;
     }
     match absence(world, publisher, claim) {
-        Absence::Proven if reason == Reason::Unused && !given_up::nobody_has_it(world, draft, claim, now) => {
-        }
-        Absence::Proven if !nobody_has_it(world, publisher, draft, claim, now) => {}
+        Absence::Proven
+            if reason == Reason::Unused
+                && !given_up::no_pod_has_what_was_given_up(world, draft, claim, now) => {}
+        Absence::Proven if !no_pod_has_what_was_taken_off(world, publisher, draft, claim, now) => {}
         Absence::Proven if !withdrawal::is_gone(world, draft, claim, now) => {}
         Absence::Proven => draft.requests.push(update(claim, now, ClaimChange::Cool)),
         Absence::Provable(request) => draft.prove(request),

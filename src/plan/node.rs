@@ -112,14 +112,14 @@ fn advance_claims(world: &World, publisher: &Publisher, draft: &mut Draft, polic
     if !draft.requests.is_empty() && !draft.requests.iter().any(holds_again) {
         draft.unmet = unmet(world, publisher, &draft.node);
     }
-    draft.send()
+    draft.end_if_any_request()
 }
 
 /// What the node has is known only when its lost claims are recreated, and an agent that finds only a part of its blocks
 /// restores only a part of its pods.
 fn recreate_lost_claims(world: &World, draft: &mut Draft, now: Now) -> Step {
     draft.requests = recreation::of_lost_claims(world, &draft.node, now);
-    draft.send()
+    draft.end_if_any_request()
 }
 
 fn existing_node<'a>(world: &'a World, draft: &mut Draft, now: Now) -> Step<&'a Node> {
@@ -208,7 +208,7 @@ fn look_for_agent(world: &World, draft: &mut Draft, now: Now) {
     if !holds_blocks || world.agent_on(&draft.node) != Err(NoAgent::Absent) {
         return;
     }
-    draft.finds(Lasting::AgentAbsent);
+    draft.note_lasting(Lasting::AgentAbsent);
     let since = world.serving(&draft.node).and_then(|serving| serving.since(Lasting::AgentAbsent));
     let due = since.unwrap_or(now.uptime) + agents::MAY_LACK_AGENT_FOR;
     if due > now.uptime {

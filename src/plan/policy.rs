@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The settings of the controller that decisions depend on; the others are those of the pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The minimum time between two patches of one served CiliumNode, except those that prove a block absent.
+    /// The minimum time between two patches of one served CiliumNode, except the annotation that proves a block absent.
     /// Conflicts kill agents (`docs/cilium.md`, Who else writes).
     pub min_write_interval: Duration,
     /// How long an agent may not say what it was to say before it is asked which addresses it uses, and how long before it

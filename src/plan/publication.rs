@@ -158,7 +158,7 @@ impl<'a> Subject<'a> {
     /// Ends a question to the agent that is answered, and is not needed any more.
     pub(super) fn clear_answer(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let ProbeState::Answered(clear) = self.publisher.probe(self.carrier) else { return };
-        if self.answer_is_awaited() {
+        if self.answer_is_needed() {
             return;
         }
         if !self.is_too_soon(draft, policy, now) {
@@ -184,7 +184,7 @@ impl<'a> Subject<'a> {
     /// When the agent has been silent for so long that it is asked, or asked and silent for so long that something else
     /// is done; `None` where it has said what it uses.
     pub(super) fn question_due(&self, draft: &Draft, policy: Policy, now: Now) -> Option<Duration> {
-        if !draft.has_found(Lasting::UseUnknown) {
+        if !draft.has_noted(Lasting::UseUnknown) {
             return None;
         }
         let serving = self.serving();

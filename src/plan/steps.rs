@@ -15,6 +15,9 @@ use crate::net::cidr::Cidr;
 use crate::world::KnownClaim;
 
 impl Subject<'_> {
+    /// The steps about blocks that the agent has let go do something in multi-pool mode only, where agents give blocks back
+    /// by themselves.
+    ///
     /// If nothing of a node is published, what it holds is published first, so that a node that returns gets all its
     /// blocks at once and does not wait for more. Otherwise growth comes first, so that one patch publishes all of it.
     pub(super) fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
@@ -40,11 +43,11 @@ impl Subject<'_> {
     }
 
     /// The last step, if there is something to send. The node may need blocks all the same.
-    fn send_first(&self, draft: &mut Draft) -> Step {
+    fn end_if_any_request_noting_unmet(&self, draft: &mut Draft) -> Step {
         if !draft.requests.is_empty() {
             draft.unmet = self.unmet();
         }
-        draft.send()
+        draft.end_if_any_request()
     }
 
     /// What the node would ask for in vain if it came to that, in the order of [`Self::decide`].
@@ -75,7 +78,7 @@ impl Subject<'_> {
         draft.findings.extend(claims.filter_map(|claim| self.publisher.misplaced(self.carrier, claim)));
         draft.findings.extend(self.stray_blocks());
         if self.publisher.shows_use() && !self.publisher.use_is_known(self.carrier) {
-            draft.finds(Lasting::UseUnknown);
+            draft.note_lasting(Lasting::UseUnknown);
         }
     }
 
@@ -92,14 +95,14 @@ impl Subject<'_> {
                 self.keep_what_is_needed(draft, policy, now);
             }
         }
-        self.send_first(draft)
+        self.end_if_any_request_noting_unmet(draft)
     }
 
     /// The blocks of a node are unknown while its carrier has one without a claim. A node with one block gets no other one:
     /// that becomes a claim as soon as nothing is in its way.
     fn adopt_carried_blocks(&self, draft: &mut Draft, now: Now) -> Step {
         draft.requests = self.claim_carried_blocks(now);
-        self.send_first(draft)?;
+        self.end_if_any_request_noting_unmet(draft)?;
         if self.publisher.gives_one_block() && self.has_unclaimed_block() {
             return ControlFlow::Break(Made::Waits(Wait::Answer));
         }
@@ -134,10 +137,10 @@ impl Subject<'_> {
         if !shows_something && !self.has_let_all_go(draft, now)? {
             return NEXT;
         }
-        self.take_back_what_is_needed(draft, now);
-        draft.send()?;
+        self.hold_again_what_is_needed(draft, now);
+        draft.end_if_any_request()?;
         self.give_back_what_was_let_go(draft, going, now);
-        self.send_first(draft)
+        self.end_if_any_request_noting_unmet(draft)
     }
 
     fn publish_what_it_can_start_with(
@@ -167,7 +170,7 @@ impl Subject<'_> {
             let unmet: Vec<Share> = draft.unmet.iter().map(|unmet| unmet.share().clone()).collect();
             self.keep_what_nobody_replaces(draft, &unmet, now);
         }
-        draft.send()
+        draft.end_if_any_request()
     }
 
     /// A block that replaces a leaving one is published in the write that removes that one.

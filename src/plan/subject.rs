@@ -98,7 +98,7 @@ impl<'a> Subject<'a> {
     }
 
     /// The claims that count for this node: held or draining.
-    pub(super) fn held(&self) -> impl Iterator<Item = &'a Claim> {
+    pub(super) fn occupied(&self) -> impl Iterator<Item = &'a Claim> {
         self.world
             .claims_of(&self.node.name)
             .map(|known| &known.claim)

@@ -70,7 +70,7 @@ impl Subject<'_> {
 
     /// Names the blocks that are published for nobody, because the agent of the node can't start with them alone.
     pub(super) fn tell_of_incomplete_blocks(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
-        if self.held().next().is_none() {
+        if self.occupied().next().is_none() {
             return;
         }
         if !draft.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_))) {

@@ -135,7 +135,7 @@ impl<'a> Subject<'a> {
         let shares = self.shares();
         let found =
             shares.iter().filter_map(|share| self.surplus_of(share)).min_by_key(|found| found.used)?;
-        draft.finds(Lasting::Surplus);
+        draft.note_lasting(Lasting::Surplus);
         let since = self.serving().and_then(|serving| serving.since(Lasting::Surplus)).unwrap_or(now.uptime);
         let due = since + found.pool.reclaim.after;
         if due > now.uptime {
@@ -172,7 +172,8 @@ impl<'a> Subject<'a> {
     fn surplus_of(&self, share: &Share) -> Option<Surplus<'a>> {
         let first = self.first_pool(share).map(FirstPool::pool);
         let demand = self.demand_without(share, &BTreeSet::new());
-        let held = self.held().filter(|claim| self.is_of(claim, share) && claim.state == ClaimState::Held);
+        let held =
+            self.occupied().filter(|claim| self.is_of(claim, share) && claim.state == ClaimState::Held);
         let of_pools = held.filter_map(|claim| Some((claim, self.world.pool(&claim.pool)?)));
         let asked = of_pools.filter(|(_, pool)| pool.reclaim.mode != ReclaimMode::Disabled);
         let surplus = asked.filter(|(claim, pool)| {

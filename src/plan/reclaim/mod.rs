@@ -32,7 +32,7 @@ mod off;
 mod room;
 mod told;
 
-pub(super) use off::{PODS_AGAIN, nobody_has_it};
+pub(super) use off::{PODS_AGAIN, no_pod_has_what_was_taken_off};
 
 /// How long a node waits for its turn while agents of too many others are being asked.
 const TURN: Duration = Duration::from_secs(5);
@@ -68,7 +68,7 @@ impl<'a> Subject<'a> {
             return;
         }
         if matches!(self.publisher.probe(self.carrier), ProbeState::Asked(_)) {
-            draft.finds(Lasting::QuestionOpen);
+            draft.note_lasting(Lasting::QuestionOpen);
         }
         if self.go_on_with_released(draft, policy, now) || self.go_on_with_draining(draft, policy, now) {
             return;
@@ -134,7 +134,7 @@ impl<'a> Subject<'a> {
             return true;
         }
         if confirmed {
-            draft.finds(Lasting::AgentAwaited);
+            draft.note_lasting(Lasting::AgentAwaited);
             return self.ask_after_silence(draft, policy, now);
         }
         false
@@ -148,7 +148,7 @@ impl<'a> Subject<'a> {
             match drain {
                 Drain::Open => open.push(claim.cidr),
                 Drain::Closed(used) if used.is_empty() => empty.push(claim.cidr),
-                Drain::Asked => draft.finds(Lasting::AgentAwaited),
+                Drain::Asked => draft.note_lasting(Lasting::AgentAwaited),
                 Drain::Consented => consented.push(claim),
                 // Pods have to end first.
                 Drain::Closed(_) => in_use = true,
@@ -162,7 +162,7 @@ impl<'a> Subject<'a> {
         if !consented.is_empty() {
             return self.release(draft, &consented, policy, now);
         }
-        if draft.has_found(Lasting::AgentAwaited) {
+        if draft.has_noted(Lasting::AgentAwaited) {
             return self.ask_after_silence(draft, policy, now);
         }
         if !empty.is_empty() {
@@ -187,7 +187,7 @@ impl<'a> Subject<'a> {
     fn fence(&self, draft: &mut Draft, blocks: &[Cidr], policy: Policy, now: Now) -> bool {
         match self.publisher.probe(self.carrier) {
             ProbeState::Asked(_) => {
-                draft.finds(Lasting::AgentAwaited);
+                draft.note_lasting(Lasting::AgentAwaited);
                 self.ask_after_silence(draft, policy, now)
             }
             ProbeState::Answered(clear) => {
@@ -209,11 +209,11 @@ impl<'a> Subject<'a> {
             draft.wake_at(now.uptime + TURN);
             return false;
         }
-        if !self.answer_is_awaited() {
+        if !self.answer_is_needed() {
             return match self.publisher.probe(self.carrier) {
                 ProbeState::Askable(_) => self.ask(draft, policy, now),
                 ProbeState::Asked(_) => {
-                    draft.finds(Lasting::AgentAwaited);
+                    draft.note_lasting(Lasting::AgentAwaited);
                     self.ask_after_silence(draft, policy, now)
                 }
                 // It is cleared, because it does not say what is known of this agent.
@@ -240,7 +240,7 @@ impl<'a> Subject<'a> {
 
     /// Whether an answer on the carrier is the ground of the next step, and so is not to be cleared: it says what the known
     /// agent uses behind a fence.
-    pub(super) fn answer_is_awaited(&self) -> bool {
+    pub(super) fn answer_is_needed(&self) -> bool {
         matches!(self.publisher.probe(self.carrier), ProbeState::Answered(_))
             && !self.world.freeze().stops_reclaim()
             && self.world.answer_counts(&self.node.name)
@@ -362,7 +362,7 @@ impl<'a> Subject<'a> {
     fn ask_after_silence(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         let since =
             self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited)).unwrap_or(now.uptime);
-        draft.finds(Lasting::AgentAwaited);
+        draft.note_lasting(Lasting::AgentAwaited);
         if since + policy.question_interval > now.uptime {
             draft.wake_at(since + policy.question_interval);
             return false;
@@ -386,12 +386,19 @@ impl<'a> Subject<'a> {
         else {
             return false;
         };
-        self.send(draft, write, blocks, policy, now);
+        self.add_withdrawal(draft, write, blocks, policy, now);
         true
     }
 
     /// The same for a write that is made, and that these blocks are the ground of.
-    fn send(&self, draft: &mut Draft, write: Withdrawal, blocks: &[Cidr], policy: Policy, now: Now) {
+    fn add_withdrawal(
+        &self,
+        draft: &mut Draft,
+        write: Withdrawal,
+        blocks: &[Cidr],
+        policy: Policy,
+        now: Now,
+    ) {
         if self.is_too_soon(draft, policy, now) {
             return;
         }

@@ -34,7 +34,7 @@ pub(in crate::plan) const PODS_AGAIN: Duration = Duration::from_secs(60);
 /// Whether no pod is known to have an address of a block whose agent has answered that it is off. A pod may have got one
 /// a moment before its agent ended, and the next agent does not know of it. Nothing tells whether its agent gave the block
 /// back or it was taken off: its pool may have changed since. Adds the read that has to come first.
-pub(in crate::plan) fn nobody_has_it(
+pub(in crate::plan) fn no_pod_has_what_was_taken_off(
     world: &World,
     publisher: &Publisher,
     draft: &mut Draft,
@@ -176,7 +176,7 @@ impl<'a> Subject<'a> {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
         if let Some(write) = self.publisher.take_off(self.carrier, &blocks, &claims, as_of) {
             blocks.extend(claims.iter().map(|claim| claim.cidr));
-            self.send(draft, write, &blocks, policy, now);
+            self.add_withdrawal(draft, write, &blocks, policy, now);
         }
     }
 

@@ -18,7 +18,7 @@ impl<'a> Subject<'a> {
     /// The held blocks of a share that are to leave as soon as the node can do without them: their pool is being
     /// deleted, or their range drains.
     pub(in crate::plan) fn to_leave(&self, share: &Share) -> impl Iterator<Item = &'a Claim> {
-        self.held()
+        self.occupied()
             .filter(move |claim| claim.state == ClaimState::Held && self.is_of(claim, share))
             .filter(|claim| self.world.is_to_leave(claim))
     }
