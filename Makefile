@@ -24,11 +24,11 @@ TEST_GOGC ?= 400
 # The releases of Helm that install the chart in tests: its two majors, each of a Go module of its own.
 HELMS := 3 4
 # What `make test-it` runs with beside the tools.
-BESIDE_TOOLS := $(HELMS:%=build/bin/helm-%) build/bin/prometheus frr-k8s
+BESIDE_TOOLS := $(HELMS:%=build/bin/helm-%) build/bin/prometheus build/bin/gobgpd frr-k8s
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
-SERVERLESS := cli_import:: cli_validate:: docs:: events:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: map::pages mutants:: simulation:: words::
+SERVERLESS := cli_import:: cli_validate:: docs:: events:: gobgp_api:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: map::pages mutants:: simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_14 of_1_17
 # Those with real routers, and those of routes that take long. `make test-routes` runs all, and `make test` the others.
@@ -150,10 +150,10 @@ test-bgp: build/bin/controlplane build/bin/bgp-peer build/bin/agent-1.17 $(BGP:%
 	$(foreach release,$(BGP),$(call test-bgp-of,$(release)))
 
 .PHONY: test-routes
-test-routes: tools frr-k8s ## Routes by FRRConfigurations in a real router. It needs FRR and BIRD, and installs them where it can (Debian: frr frr-pythontools bird2)
+test-routes: tools frr-k8s build/bin/gobgpd ## Routes by FRRConfigurations in a real router. It needs FRR and BIRD, and installs them where it can (Debian: frr frr-pythontools bird2)
 	cd tests/routes && gofmt -l . | (! grep .) && go vet ./...
 	scripts/need-routers
-	RUST_TEST_THREADS=2 cargo test --locked --test it -- routes:: $(ON_ROUTERS)
+	RUST_TEST_THREADS=2 cargo test --locked --test it -- routes:: gobgp:: $(ON_ROUTERS)
 
 .PHONY: test-krew
 test-krew: build/bin/validate-krew-manifest build/bin/kubectl-krew build/bin/kubectl ## The plugin for krew: its own validator accepts the manifest, and krew installs it
@@ -239,6 +239,11 @@ build/bin/promtool build/bin/prometheus: build/bin/%:
 build/bin/bgp-peer:
 	@echo 'building a BGP daemon from the Go module of GoBGP'
 	cd tests/bgp/peer && go build -v -o ../../../build/bin/bgp-peer .
+
+.PHONY: build/bin/gobgpd
+build/bin/gobgpd:
+	@echo 'building gobgpd from the Go module of GoBGP'
+	cd tests/gobgp && go build -v -ldflags '-s -w' -o ../../$@ github.com/osrg/gobgp/v4/cmd/gobgpd
 
 .PHONY: frr-k8s
 frr-k8s:

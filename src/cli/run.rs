@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,6 +18,7 @@ use crate::controller::client::Clients;
 use crate::controller::contact::Contact;
 use crate::controller::dry_run;
 use crate::controller::gather::{self, GatherOptions};
+use crate::controller::gobgp::Daemon;
 use crate::controller::lead::Lead;
 use crate::controller::lease::{Election, Timing};
 use crate::controller::mode::ModeSource;
@@ -35,7 +36,9 @@ use crate::publisher::static_mode::NodeField;
 use crate::telemetry::access::Access;
 use crate::telemetry::{Telemetry, http, logs, scrape};
 use crate::wire::carrier_patch::ManagedFields;
+use crate::wire::gobgp::PathId;
 use crate::world::frr::Exporting;
+use crate::world::gobgp::{Announcing, GobgpPolicy};
 
 /// Run the controller: give nodes blocks from the pools that select them, and more blocks as they fill up.
 ///
@@ -45,6 +48,7 @@ use crate::world::frr::Exporting;
 /// it finishes the writes in flight, and then exits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(group = clap::ArgGroup::new("speaker").args(["routes_template", "gobgp_address"]))]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
     /// Print the writes that the cluster needs now, one line per write, and exit without writing.
@@ -165,15 +169,17 @@ pub struct Args {
     #[arg(long, help_heading = CILIUM)]
     create_podippools: bool,
 
-    /// How the routes of nodes' blocks are announced: `frr-k8s` by one FRRConfiguration per node, `off` not at all.
+    /// How the routes of nodes' blocks are announced: `frr-k8s` by one FRRConfiguration per node, `gobgp` by the table of a
+    /// GoBGP daemon, `off` not at all.
     ///
-    /// `off` leaves earlier FRRConfigurations of the controller in place. `remove` deletes them, and so withdraws the routes.
+    /// `off` leaves earlier FRRConfigurations and paths of the controller in place. `remove` deletes those of
+    /// --routes-template or --gobgp-address, and so withdraws the routes.
     #[arg(
         long,
         value_name = "HOW",
         value_enum,
         default_value_t = RoutesFlag::Off,
-        requires_ifs = [("frr-k8s", "routes_template"), ("remove", "routes_template")],
+        requires_ifs = [("frr-k8s", "routes_template"), ("gobgp", "gobgp_address"), ("remove", "speaker")],
         help_heading = ROUTES
     )]
     routes: RoutesFlag,
@@ -183,6 +189,36 @@ pub struct Args {
     /// Its `nodeSelector` must match no node.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = template, help_heading = ROUTES)]
     routes_template: Option<(String, String)>,
+
+    /// The gRPC API of the GoBGP daemon that announces the routes. It is used without TLS.
+    ///
+    /// Who can reach this API can change every route: serve it on a loopback address or inside the cluster only.
+    #[arg(long, value_name = "HOST:PORT", help_heading = ROUTES)]
+    gobgp_address: Option<String>,
+
+    /// Maximum number of paths that the controller has in the table of the GoBGP daemon.
+    ///
+    /// Above it no path is added.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20_000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+        help_heading = ROUTES
+    )]
+    gobgp_max_prefixes: u32,
+
+    /// The path identifier that marks the controller's paths in the table of the GoBGP daemon.
+    ///
+    /// Clusters that share a daemon need one each. Paths with another identifier are never changed.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_852_403_041,
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = ROUTES
+    )]
+    gobgp_path_id: u32,
 
     /// Also reclaim blocks from nodes whose agent is Cilium 1.12, 1.13 or of unknown version.
     ///
@@ -338,7 +374,9 @@ enum RoutesFlag {
     Off,
     /// One FRRConfiguration per node.
     FrrK8s,
-    /// The controller deletes its FRRConfigurations.
+    /// Paths in the table of a GoBGP daemon.
+    Gobgp,
+    /// The controller deletes its FRRConfigurations, or withdraws its paths.
     Remove,
 }
 
@@ -444,6 +482,7 @@ async fn serve(
     election: Option<Election>,
     telemetry: Telemetry,
 ) -> anyhow::Result<()> {
+    let options = options(&args)?;
     let stop = CancellationToken::new();
     let listener =
         http::bind(args.listen).await.with_context(|| format!("can't listen on {}", args.listen))?;
@@ -478,7 +517,7 @@ async fn serve(
         Ok(())
     });
 
-    let end = crate::controller::run::run(clients, election, options(&args), telemetry, stop.clone()).await;
+    let end = crate::controller::run::run(clients, election, options, telemetry, stop.clone()).await;
     stop.cancel();
     tasks.finish().await;
     end
@@ -491,8 +530,8 @@ fn announce(file: &Path, address: SocketAddr) -> std::io::Result<()> {
     std::fs::rename(part, file)
 }
 
-fn options(args: &Args) -> Options {
-    Options {
+fn options(args: &Args) -> anyhow::Result<Options> {
+    Ok(Options {
         mode: mode(args),
         namespace: args.namespace.clone(),
         cilium_namespace: args.cilium_namespace.clone(),
@@ -500,18 +539,34 @@ fn options(args: &Args) -> Options {
         max_parallel_writes: usize::from(args.max_parallel_writes),
         managed_fields: if args.keep_managed_fields { ManagedFields::Kept } else { ManagedFields::Dropped },
         self_check_interval: args.self_check_interval,
-        routes: routes(args),
-    }
+        routes: routes(args)?,
+    })
 }
 
-fn routes(args: &Args) -> Option<RouteExport> {
-    let (namespace, name) = args.routes_template.clone()?;
-    let exporting = match args.routes {
-        RoutesFlag::Off => return None,
-        RoutesFlag::FrrK8s => Exporting::By(name.into()),
-        RoutesFlag::Remove => Exporting::Nothing,
+/// How routes are announced.
+fn routes(args: &Args) -> anyhow::Result<Option<RouteExport>> {
+    // The command line requires one of both, but not where the other is given.
+    let by_frr = |exporting: fn(String) -> Exporting| {
+        let template = args.routes_template.clone().context("--routes-template is required")?;
+        Ok(Some(RouteExport::FrrK8s { namespace: template.0, exporting: exporting(template.1) }))
     };
-    Some(RouteExport { namespace, exporting })
+    let by_gobgp = |announcing| {
+        let address = args.gobgp_address.as_ref().context("--gobgp-address is required")?;
+        let daemon = Daemon::new(address, PathId(args.gobgp_path_id)).context("--gobgp-address")?;
+        let max_prefixes = usize::try_from(args.gobgp_max_prefixes)?;
+        let policy = GobgpPolicy { announcing, daemon: address.clone(), max_prefixes };
+        Ok(Some(RouteExport::Gobgp { daemon, policy }))
+    };
+    match args.routes {
+        RoutesFlag::Off => Ok(None),
+        RoutesFlag::FrrK8s => by_frr(|name| Exporting::By(name.into())),
+        RoutesFlag::Gobgp if !args.leader_elect => {
+            bail!("--routes gobgp needs the election: GoBGP accepts the changes of every replica")
+        }
+        RoutesFlag::Gobgp => by_gobgp(Announcing::Blocks),
+        RoutesFlag::Remove if args.gobgp_address.is_some() => by_gobgp(Announcing::Nothing),
+        RoutesFlag::Remove => by_frr(|_| Exporting::Nothing),
+    }
 }
 
 fn mode(args: &Args) -> ModeSource {
@@ -606,6 +661,36 @@ mod tests {
             ("121s", Err("must be from 5s to 2m")),
         ] {
             assert_eq!(usage_query_interval(text), expected.map_err(str::to_owned), "{text}");
+        }
+    }
+    #[test]
+    fn each_way_of_routes_requires_what_it_needs() {
+        let export = |line: &str| {
+            let line = Line::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
+            let export = routes(&line.args).map_err(|error| error.to_string())?;
+            Ok::<_, String>(match export {
+                Some(RouteExport::FrrK8s { exporting, .. }) => format!("{exporting:?}"),
+                Some(RouteExport::Gobgp { policy, .. }) => {
+                    format!("{:?} {}", policy.announcing, policy.daemon)
+                }
+                None => "nothing".to_owned(),
+            })
+        };
+        let refused = |line: &str| export(line).unwrap_err();
+        assert_eq!(export("run").unwrap(), "nothing");
+        assert_eq!(export("run --routes gobgp --gobgp-address g:1").unwrap(), "Blocks g:1");
+        assert_eq!(export("run --routes remove --gobgp-address g:1").unwrap(), "Nothing g:1");
+        assert_eq!(export("run --routes remove --routes-template n/t").unwrap(), "Nothing");
+        let other = ["--routes frr-k8s --gobgp-address g:1", "--routes gobgp --routes-template n/t"];
+        for line in ["--routes gobgp", "--routes remove", "--routes frr-k8s"].into_iter().chain(other) {
+            let why = refused(&format!("run {line}"));
+            assert!(why.contains("required"), "{line}: {why}");
+        }
+        let both = "run --routes gobgp --gobgp-address g:1 --routes-template n/t";
+        assert!(refused(both).contains("cannot be used with"), "{}", refused(both));
+        assert!(refused("run --routes gobgp --gobgp-address g:1 --leader-elect=false").contains("election"));
+        for address in ["g", "g:", ":1", "g:x", "g:70000"] {
+            assert_eq!(refused(&format!("run --routes gobgp --gobgp-address {address}")), "--gobgp-address");
         }
     }
 }

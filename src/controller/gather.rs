@@ -300,6 +300,7 @@ pub(super) async fn gather(
             Some(
                 Input::Leadership(_)
                 | Input::Finished(_)
+                | Input::Rib(_)
                 | Input::FrrConfigurations(_)
                 | Input::FrrNodeStates(_)
                 | Input::Speakers(..),

@@ -3,6 +3,7 @@
 use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews};
+use crate::model::gobgp::RibOutcome;
 use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::Observation;
@@ -34,6 +35,8 @@ pub enum Input {
     Speakers(SpeakerKind, SpeakerNews),
     /// This process leads from now on, or stands by.
     Leadership(Leadership),
+    /// A request to a GoBGP daemon has ended.
+    Rib(RibOutcome),
     /// A write has ended.
     Finished(Box<Outcome>),
 }

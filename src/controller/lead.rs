@@ -88,7 +88,7 @@ impl Lead {
     }
 
     /// Waits until the process may not write any more. Cancel-safe.
-    async fn ended(&self) {
+    pub(super) async fn ended(&self) {
         let mut term = self.term.subscribe();
         loop {
             let current = *term.borrow_and_update();

@@ -24,6 +24,7 @@ pub mod execute;
 mod forbidden;
 pub mod freeze;
 pub mod gather;
+pub mod gobgp;
 pub mod input;
 pub mod lead;
 pub mod lease;

@@ -31,6 +31,11 @@ impl Places {
         self.n_aside.load(Ordering::Relaxed)
     }
 
+    /// Whether nobody gets a place any more.
+    pub(super) fn are_closed(&self) -> bool {
+        self.slots.is_closed()
+    }
+
     /// Nobody gets a place any more.
     pub(super) fn close(&self) {
         self.slots.close();

@@ -193,7 +193,7 @@ impl Reporter {
             Input::NodeConfigs(_) => InputKind::NodeConfigs,
             Input::FrrConfigurations(_) | Input::FrrNodeStates(_) | Input::Speakers(..) => InputKind::Frr,
             Input::Leadership(_) => InputKind::Leadership,
-            Input::Finished(_) => InputKind::Finished,
+            Input::Finished(_) | Input::Rib(_) => InputKind::Finished,
         });
         if let Input::Observed(observation) = input
             && let Some((kind, lags)) = self.lag.observed(observation, Instant::now())

@@ -4,6 +4,7 @@
 
 use super::beside::{Beside, News, Source};
 use super::client::{Clients, ReadError};
+use super::gobgp::Daemon;
 use super::input::Input;
 use super::watch::Watches;
 use crate::model::frr::{FrrConfiguration, FrrConfigurationNews, FrrNodeState, FrrNodeStateNews};
@@ -12,6 +13,7 @@ use crate::telemetry::standing::{FRR_CONFIGURATIONS, FRR_NODE_STATES};
 use crate::wire::cilium_bgp::{self, WatchedSpeaker};
 use crate::wire::frr::{WatchedFrrConfiguration, WatchedFrrNodeState};
 use crate::world::frr::Exporting;
+use crate::world::gobgp::GobgpPolicy;
 
 /// The tasks that follow objects that make Cilium announce blocks.
 pub(super) const SPEAKERS: [(&str, SpeakerKind); 2] = [
@@ -20,12 +22,22 @@ pub(super) const SPEAKERS: [(&str, SpeakerKind); 2] = [
 ];
 
 /// How routes are announced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteExport {
-    /// The namespace of the daemons of frr-k8s, and of the template.
-    pub namespace: String,
-    /// Whether they are announced, and with which template.
-    pub exporting: Exporting,
+#[derive(Debug, Clone)]
+pub enum RouteExport {
+    /// By FRRConfigurations.
+    FrrK8s {
+        /// The namespace of the daemons of frr-k8s, and of the template.
+        namespace: String,
+        /// Whether they are announced, and with which template.
+        exporting: Exporting,
+    },
+    /// By the table of a GoBGP daemon.
+    Gobgp {
+        /// The daemon.
+        daemon: Daemon,
+        /// Whether they are announced, and how many.
+        policy: GobgpPolicy,
+    },
 }
 
 fn configurations(clients: &Clients, namespace: &str) -> Beside<WatchedFrrConfiguration, FrrConfiguration> {

@@ -20,6 +20,7 @@ use super::events::{self, Events};
 use super::execute::Executor;
 use super::freeze;
 use super::gather::gather;
+use super::gobgp::Daemon;
 use super::input::{CAPACITY, Input};
 use super::lease::{self, Election, Wish};
 use super::mode::{self, ModeSource};
@@ -32,6 +33,7 @@ use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
 use crate::model::agent::AgentNews;
+use crate::model::gobgp::RibRequest;
 use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::request::Request;
@@ -122,15 +124,25 @@ pub async fn run(
         return Ok(());
     };
     let mut frr_namespace = String::new();
-    if let Some(RouteExport { namespace, exporting }) = options.routes.clone() {
-        world.export_routes(exporting);
-        let follow = routes::follow_configurations(watches.clone(), namespace.clone());
-        tasks.spawn("watch frrconfigurations", follow);
-        tasks.spawn("watch frrnodestates", routes::follow_node_states(watches.clone()));
+    let mut daemon = None;
+    match options.routes.clone() {
+        Some(RouteExport::FrrK8s { namespace, exporting }) => {
+            world.export_routes(exporting);
+            let follow = routes::follow_configurations(watches.clone(), namespace.clone());
+            tasks.spawn("watch frrconfigurations", follow);
+            tasks.spawn("watch frrnodestates", routes::follow_node_states(watches.clone()));
+            frr_namespace = namespace;
+        }
+        Some(RouteExport::Gobgp { daemon: exporter, policy }) => {
+            world.export_to_gobgp(policy);
+            daemon = Some(exporter);
+        }
+        None => {}
+    }
+    if options.routes.is_some() {
         for (name, kind) in routes::SPEAKERS {
             tasks.spawn(name, routes::follow_speakers(watches.clone(), kind));
         }
-        frr_namespace = namespace;
     }
     wish.send_replace(Wish::Lead);
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
@@ -146,6 +158,7 @@ pub async fn run(
         world,
         clock: Clock::start(),
         places: Places::new(options.max_parallel_writes),
+        daemon,
         options,
         executor,
         sender,
@@ -174,6 +187,8 @@ struct Loop {
     writers: Tasks,
     /// The budget of concurrent writes: the plan of one node may have several.
     places: Places,
+    /// The daemon to which routes are exported, if they are.
+    daemon: Option<Daemon>,
     reporter: Reporter,
     /// The mode that is served as soon as something is told of CiliumPodIPPools.
     mode_to_come: Option<Mode>,
@@ -294,6 +309,7 @@ impl Loop {
             Input::FrrConfigurations(news) => self.world.observe_frr_configurations(news),
             Input::FrrNodeStates(news) => self.world.observe_frr_node_states(news),
             Input::Speakers(kind, news) => self.world.observe_speakers(kind, news),
+            Input::Rib(outcome) => self.world.finish_rib(outcome, self.clock.now()),
             Input::Finished(outcome) => {
                 self.reporter.finished(&self.world, &outcome);
                 if outcome.took_effect() && matches!(outcome.request, Request::Write(_)) {
@@ -372,6 +388,22 @@ impl Loop {
         self.world.begin_routes(&plan, now);
         self.reporter.metrics().decided(Decision::Routes, self.clock.since(now));
         self.send(plan.requests);
+        if let Some(request) = plan.rib {
+            self.send_to_daemon(request);
+        }
+    }
+
+    /// Sends a request to the GoBGP daemon. It takes no place of a write to the API server, and there is at most one.
+    fn send_to_daemon(&mut self, request: RibRequest) {
+        let Some(daemon) = self.daemon.clone() else { return };
+        let (lead, places, outcomes) =
+            (self.executor.clients.lead.clone(), self.places.clone(), self.sender.clone());
+        self.writers.spawn("gobgp", async move {
+            let outcome = daemon.carry_out(request, &lead, &places).await;
+            // The loop is gone only when the process ends.
+            let _ = outcomes.send(Input::Rib(outcome)).await;
+            Ok(())
+        });
     }
 
     /// Whether a request that is decided now starts at once. One that steps aside is noticed by the next heartbeat.
@@ -453,6 +485,7 @@ mod tests {
             world: world(),
             clock: Clock::start(),
             places: Places::new(options.max_parallel_writes),
+            daemon: None,
             executor: Executor {
                 clients,
                 timeline,

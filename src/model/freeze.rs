@@ -112,7 +112,8 @@ mod tests {
                 ObjectKind::World(Kind::Pool) => "finalizer",
                 ObjectKind::World(Kind::Node | Kind::CiliumNode)
                 | ObjectKind::PodIpPool
-                | ObjectKind::FrrConfiguration => kind.as_str(),
+                | ObjectKind::FrrConfiguration
+                | ObjectKind::Gobgp => kind.as_str(),
             };
             assert!(told.contains(&word), "{word} is not in {told:?}");
         }

@@ -26,6 +26,8 @@ pub enum ObjectKind {
     PodIpPool,
     /// FRRConfiguration, by which routes are announced.
     FrrConfiguration,
+    /// A GoBGP daemon, by whose table routes are announced. Its name is its address.
+    Gobgp,
 }
 
 impl ObjectKind {
@@ -36,6 +38,7 @@ impl ObjectKind {
             Self::World(kind) => kind.as_str(),
             Self::PodIpPool => "CiliumPodIPPool",
             Self::FrrConfiguration => "FRRConfiguration",
+            Self::Gobgp => "GoBGP",
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::counted::counted;
 use super::finding::Finding;
+use super::gobgp::RibRequest;
 use super::kind::Kind;
 use super::names::{NodeName, PodIpPoolName, PoolName};
 use super::pod_ip_pool::Misfit;
@@ -82,6 +83,8 @@ pub struct NodePlan {
 pub struct RoutesPlan {
     /// The requests, the most urgent first.
     pub requests: Vec<Request>,
+    /// The request to a GoBGP daemon.
+    pub rib: Option<RibRequest>,
     /// The problems.
     pub findings: BTreeSet<Finding>,
     /// When to decide again even if nothing changes.
@@ -133,7 +136,7 @@ impl Lasting {
 pub enum RouteAt {
     /// It is gone.
     Nowhere,
-    /// In an FRRConfiguration, or they are unknown.
+    /// In an FRRConfiguration or in the table of a GoBGP daemon, or they are unknown.
     Configured,
     /// At the daemon of the node, and nowhere else.
     Running,

@@ -23,6 +23,7 @@ mod reclaim;
 mod releases;
 mod returning;
 mod routes;
+mod routes_by_gobgp;
 mod routes_exported;
 mod usage;
 mod wakeups;

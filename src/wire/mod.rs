@@ -14,6 +14,7 @@ pub mod cilium_node;
 pub mod crds;
 pub mod freeze;
 pub mod frr;
+pub mod gobgp;
 pub mod import;
 pub mod installation;
 mod invalid;

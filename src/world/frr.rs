@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::looks::Looks;
 use super::pause::{Cause, Pause};
+use super::speakers::Speakers;
 use crate::model::frr::{
     FrrChange, FrrConfiguration, FrrConfigurationNews, FrrNodeState, FrrNodeStateNews, FrrPurpose, FrrWrite,
     name_of,
@@ -16,11 +18,7 @@ use crate::model::outcome::{Answer, Effect, Seen};
 use crate::model::plan::RoutesPlan;
 use crate::model::request::{Request, Write};
 use crate::model::revision::Revision;
-use crate::model::speaker::{SpeakerKind, SpeakerNews};
 use crate::model::time::Now;
-
-/// The minimum time between two passes over the routes of all nodes.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether the routes of nodes are announced, and with which template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,14 +37,11 @@ pub struct Frr {
     /// The latest version or deletion that the watch of FRRConfigurations has shown.
     position: Option<Revision>,
     states: Result<BTreeMap<NodeName, FrrNodeState>, String>,
-    /// The objects that make Cilium announce blocks too.
-    speakers: BTreeSet<(SpeakerKind, String)>,
     writing: BTreeMap<FrrName, Writing>,
     /// When the template was last copied into an FRRConfiguration.
     last_rollout: Option<Duration>,
-    last_look: Option<Duration>,
-    /// When the next look is due; `None` if nothing has changed since the last.
-    next_look: Option<Duration>,
+    pub(super) speakers: Speakers,
+    pub(super) looks: Looks,
 }
 
 /// How the writes to one FRRConfiguration go.
@@ -87,11 +82,10 @@ impl Frr {
             configurations: Err(not_listed.clone()),
             position: None,
             states: Err(not_listed),
-            speakers: BTreeSet::new(),
             writing: BTreeMap::new(),
             last_rollout: None,
-            last_look: None,
-            next_look: None,
+            speakers: Speakers::default(),
+            looks: Looks::default(),
         }
     }
 
@@ -132,29 +126,8 @@ impl Frr {
 
     /// The objects that make Cilium announce blocks too, as far as they are known.
     #[must_use]
-    pub fn speakers(&self) -> &BTreeSet<(SpeakerKind, String)> {
+    pub fn speakers(&self) -> &Speakers {
         &self.speakers
-    }
-
-    pub(super) fn observe_speakers(&mut self, kind: SpeakerKind, news: SpeakerNews) {
-        let all = match news {
-            SpeakerNews::Unlisted => return,
-            SpeakerNews::Listed(all) => {
-                self.speakers.retain(|(of, _)| *of != kind);
-                all
-            }
-            SpeakerNews::Applied(one) => {
-                self.speakers.remove(&(kind, one.name.clone()));
-                vec![one]
-            }
-            SpeakerNews::Deleted(name) => {
-                self.speakers.remove(&(kind, name));
-                Vec::new()
-            }
-        };
-        let announcing = all.into_iter().filter(|one| one.announces_blocks);
-        self.speakers.extend(announcing.map(|one| (kind, one.name)));
-        self.look_soon(self.last_look.unwrap_or_default());
     }
 
     /// How the writes to an FRRConfiguration go.
@@ -246,8 +219,7 @@ impl Frr {
 
     /// The routes of all nodes have been decided, and this is being sent.
     pub(super) fn begin(&mut self, plan: &RoutesPlan, now: Now) {
-        self.last_look = Some(now.uptime);
-        self.next_look = plan.wake.map(|wake| wake.max(now.uptime + LOOK_INTERVAL));
+        self.looks.begin(plan.wake, now.uptime);
         if let Ok(known) = &self.configurations {
             let written: BTreeSet<&FrrName> = plan
                 .requests
@@ -276,7 +248,7 @@ impl Frr {
     pub(super) fn claims_were_read(&mut self, node: &NodeName, as_of: Revision, now: Now) {
         if let Some(writing) = self.writing_of(node) {
             writing.claims_read = writing.claims_read.max(Some(as_of));
-            self.look_soon(now.uptime);
+            self.looks.look_soon(now.uptime);
         }
     }
 
@@ -284,7 +256,7 @@ impl Frr {
     pub(super) fn node_was_not_found(&mut self, node: &NodeName, as_of: Revision, now: Now) {
         if let Some(writing) = self.writing_of(node) {
             writing.node_gone = writing.node_gone.max(Some(as_of));
-            self.look_soon(now.uptime);
+            self.looks.look_soon(now.uptime);
         }
     }
 
@@ -328,7 +300,7 @@ impl Frr {
             // The object has changed. The watch shows it.
             (Answer::Conflict(_), _) => refusals.pause.lengthen(Cause::Nothing, now),
         }
-        self.look_soon(now.uptime);
+        self.looks.look_soon(now.uptime);
         match seen {
             Seen::Frr(found) => self.enter_answer((**found).clone()),
             Seen::Deleted(uid) => match &mut self.configurations {
@@ -350,17 +322,6 @@ impl Frr {
             | Seen::ClaimsOf { .. }
             | Seen::Unreadable(_) => Changed::Nothing,
         }
-    }
-
-    /// When the routes of all nodes will be decided next.
-    pub(super) fn next_look(&self) -> Option<Duration> {
-        self.next_look
-    }
-
-    /// Something has changed that routes depend on.
-    pub(super) fn look_soon(&mut self, now: Duration) {
-        let soon = self.last_look.map_or(now, |last| now.max(last + LOOK_INTERVAL));
-        self.next_look = Some(self.next_look.map_or(soon, |at| at.min(soon)));
     }
 }
 

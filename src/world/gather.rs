@@ -167,6 +167,7 @@ impl Gathering {
             contradiction: None,
             pace: Pace::default(),
             frr: None,
+            gobgp: None,
             agents: self.agents.take().map(|agents| *agents).unwrap_or_default(),
             pod_ip_pools: self.pod_ip_pools.take().map(|pools| *pools).unwrap_or_default(),
             node_configs: *self.node_configs,

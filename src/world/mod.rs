@@ -19,7 +19,9 @@ mod beside_claims;
 pub mod check;
 mod dependents;
 pub mod frr;
+pub mod gobgp;
 mod look;
+mod looks;
 mod lookup;
 mod lost_claims;
 mod memory;
@@ -33,6 +35,7 @@ mod reclaim;
 mod routed;
 mod routes;
 mod selection;
+pub mod speakers;
 mod unreadable;
 mod usage;
 mod waiting;
@@ -61,6 +64,7 @@ use agents::Agents;
 pub use agents::RunningAgent;
 use applied::Writes;
 use frr::Frr;
+use gobgp::Gobgp;
 use lost_claims::LostClaims;
 pub use lost_claims::{LostClaim, LostHolder};
 pub use memory::{KnownClaim, Serving};
@@ -127,6 +131,8 @@ pub struct World {
     node_configs: NodeConfigs,
     /// The FRRConfigurations, where routes are announced by them.
     frr: Option<Box<Frr>>,
+    /// The table of a GoBGP daemon, where routes are announced by it.
+    gobgp: Option<Box<Gobgp>>,
     /// How fast blocks are taken back.
     pace: Pace,
     /// The mode of Cilium in which this process writes, or has written.
@@ -202,6 +208,9 @@ impl World {
     pub fn set_leadership(&mut self, leadership: Leadership) {
         if self.leadership != leadership {
             self.leadership = leadership;
+            if let Some(gobgp) = &mut self.gobgp {
+                gobgp.forget();
+            }
             self.mark_all();
         }
     }

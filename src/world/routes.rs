@@ -1,13 +1,16 @@
-//! How FRRConfigurations enter the world, and which nodes decide again because of them. Decides nothing itself.
+//! How FRRConfigurations and the table of a GoBGP daemon enter the world, and which nodes decide again because of them.
+//! Decides nothing itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::World;
 use super::frr::{Changed, Exporting, Frr};
+use super::gobgp::{Gobgp, GobgpPolicy};
 use super::memory::SeenRemaining;
 use crate::model::claim::Claim;
 use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews, FrrWrite};
+use crate::model::gobgp::RibOutcome;
 use crate::model::names::NodeName;
 use crate::model::outcome::{Answer, Effect, Presence, Seen};
 use crate::model::plan::{RouteAt, RoutesPlan};
@@ -27,6 +30,28 @@ impl World {
         self.frr.as_deref()
     }
 
+    /// Routes are announced by a GoBGP daemon from now on, or the paths of the exporter are withdrawn.
+    pub fn export_to_gobgp(&mut self, policy: GobgpPolicy) {
+        self.gobgp = Some(Box::new(Gobgp::new(policy)));
+    }
+
+    /// The table of a GoBGP daemon, where routes are announced by it.
+    #[must_use]
+    pub fn gobgp(&self) -> Option<&Gobgp> {
+        self.gobgp.as_deref()
+    }
+
+    /// A request to the GoBGP daemon has ended. Nodes with released blocks wait for a later table.
+    pub fn finish_rib(&mut self, outcome: RibOutcome, now: Now) {
+        let Some(gobgp) = &mut self.gobgp else { return };
+        gobgp.finish(outcome, now);
+        let released = self.remaining.keys().filter_map(|cidr| self.claims.get(cidr));
+        let waiting: BTreeSet<NodeName> = released.map(|known| known.claim.node.clone()).collect();
+        for node in waiting {
+            self.mark(&node);
+        }
+    }
+
     /// Takes in news of FRRConfigurations.
     pub fn observe_frr_configurations(&mut self, news: FrrConfigurationNews) {
         if let Some(changed) = self.frr.as_mut().map(|frr| frr.observe_configurations(news)) {
@@ -43,8 +68,14 @@ impl World {
 
     /// Takes in news of objects that make Cilium announce blocks.
     pub fn observe_speakers(&mut self, kind: SpeakerKind, news: SpeakerNews) {
-        if let Some(frr) = &mut self.frr {
-            frr.observe_speakers(kind, news);
+        let known = match (&mut self.frr, &mut self.gobgp) {
+            (Some(frr), _) => Some((&mut frr.speakers, &mut frr.looks)),
+            (None, Some(gobgp)) => Some((&mut gobgp.speakers, &mut gobgp.looks)),
+            (None, None) => None,
+        };
+        if let Some((speakers, looks)) = known {
+            speakers.observe(kind, news);
+            looks.look_next();
         }
     }
 
@@ -87,6 +118,10 @@ impl World {
             }
             let (uid, since) = (claim.uid.clone(), claim.since);
             let new = SeenRemaining { uid, since, seen_at: now, running_since: None };
+            // A list of the table that is decided from now on is a proof.
+            if let Some(gobgp) = self.gobgp.as_mut().filter(|_| !self.remaining.contains_key(cidr)) {
+                gobgp.looks.look_soon(now);
+            }
             let seen = self.remaining.entry(*cidr).or_insert(new);
             seen.running_since = (*at == RouteAt::Running).then(|| seen.running_since.unwrap_or(now));
         }
@@ -95,14 +130,19 @@ impl World {
     /// Something has changed that routes may depend on.
     pub fn look_at_routes_soon(&mut self, now: Now) {
         if let Some(frr) = &mut self.frr {
-            frr.look_soon(now.uptime);
+            frr.looks.look_soon(now.uptime);
+        }
+        if let Some(gobgp) = &mut self.gobgp {
+            gobgp.looks.look_soon(now.uptime);
         }
     }
 
     /// When the routes of all nodes will be decided next.
     #[must_use]
     pub fn next_look_at_routes(&self) -> Option<Duration> {
-        self.frr.as_ref()?.next_look()
+        let of_frr = self.frr.as_ref().and_then(|frr| frr.looks.next());
+        let of_gobgp = self.gobgp.as_ref().and_then(|gobgp| gobgp.looks.next());
+        of_frr.into_iter().chain(of_gobgp).min()
     }
 
     /// Whether the routes of all nodes are due.
@@ -113,8 +153,12 @@ impl World {
 
     /// The routes of all nodes have been decided, and this is being carried out.
     pub fn begin_routes(&mut self, plan: &RoutesPlan, now: Now) {
-        let Some(frr) = &mut self.frr else { return };
-        frr.begin(plan, now);
+        if let Some(frr) = &mut self.frr {
+            frr.begin(plan, now);
+        }
+        if let Some(gobgp) = &mut self.gobgp {
+            gobgp.begin(plan, now);
+        }
         for request in &plan.requests {
             self.mark_sent(request, now);
         }
@@ -122,7 +166,11 @@ impl World {
 
     /// Takes in what a read of a node's claims or Node means for its FRRConfiguration.
     pub(super) fn read_for_routes(&mut self, node: Option<&NodeName>, seen: &Seen, now: Now) {
-        let (Some(frr), Some(node)) = (&mut self.frr, node) else { return };
+        let Some(node) = node else { return };
+        if let (Some(gobgp), Seen::ClaimsOf { .. }) = (&mut self.gobgp, seen) {
+            gobgp.claims_were_read(node, now);
+        }
+        let Some(frr) = &mut self.frr else { return };
         if let Seen::ClaimsOf { revision, .. } = seen {
             frr.claims_were_read(node, *revision, now);
         }

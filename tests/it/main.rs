@@ -21,6 +21,8 @@ mod dual_stack;
 mod election;
 mod events;
 mod freeze;
+mod gobgp;
+mod gobgp_api;
 mod growth;
 mod hundred_nodes;
 mod install;

@@ -111,8 +111,14 @@ fn may_be_announced(world: &World, claim: &Claim) -> bool {
 
 /// Whether the exporter announces the block of a claim for its node now; `None` where nothing is exported.
 fn is_exported(world: &World, claim: &Claim) -> Option<bool> {
-    let frr = world.frr()?;
-    Some(frr.of_node(&claim.node).is_some_and(|found| found.covers(claim.cidr)))
+    match (world.frr(), world.gobgp()) {
+        (Some(frr), _) => Some(frr.of_node(&claim.node).is_some_and(|found| found.covers(claim.cidr))),
+        (None, Some(gobgp)) => {
+            let hop = world.node(&claim.node).and_then(|node| next_hops(node).remove(&claim.cidr.family()));
+            Some(gobgp.rib().is_ok_and(|rib| hop.is_some_and(|hop| rib.leads_to(claim.cidr, hop))))
+        }
+        (None, None) => None,
+    }
 }
 
 /// The addresses of a node itself to which a router sends the traffic of its prefixes, one per family.

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::announced::{NodeRoutes, announced};
+use super::twice::announced_twice;
 use crate::model::claim::ClaimState;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::freeze::Switch;
@@ -21,7 +22,6 @@ use crate::model::frr::{
     FrrChange, FrrConfiguration, FrrPurpose, FrrWrite, HOSTNAME_LABEL, Selector, Sessions, name_of,
 };
 use crate::model::kind::{Kind, ObjectKind};
-use crate::model::leadership::Leadership;
 use crate::model::names::{FrrName, NodeName, ten_of};
 use crate::model::node::Node;
 use crate::model::plan::RoutesPlan;
@@ -48,10 +48,8 @@ const REFUSED_OFTEN: u32 = 5;
 const ROLLOUT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The writes that make routers know the routes of all nodes.
-pub fn routes(world: &World, now: Now) -> RoutesPlan {
+pub(super) fn routes(world: &World, frr: &Frr, now: Now) -> RoutesPlan {
     let mut plan = RoutesPlan::default();
-    // The leader reports the findings.
-    let Some(frr) = world.frr().filter(|_| world.leadership() == Leadership::Leads) else { return plan };
     let configurations = match frr.configurations() {
         Ok(configurations) => configurations,
         Err(_) if frr.awaits_list() => return plan,
@@ -66,7 +64,10 @@ pub fn routes(world: &World, now: Now) -> RoutesPlan {
         plan.findings.insert(about_template(frr, why.clone()));
     }
     plan.findings.extend(foreign(configurations, &wanted));
-    plan.findings.extend(announced_twice(world, frr));
+    if let Exporting::By(template) = frr.exporting() {
+        let subject = (ObjectKind::FrrConfiguration, template.as_str());
+        plan.findings.extend(announced_twice(world, subject, frr.speakers()));
+    }
     // A passive controller may misread carriers.
     if world.publisher().is_none() || world.freeze().is_on(Switch::Writes) {
         return plan;
@@ -180,23 +181,6 @@ fn about_template(frr: &Frr, why: String) -> Finding {
         Exporting::Nothing => "template",
     };
     Finding::new(FindingKind::RouteWithheld, ObjectKind::FrrConfiguration, name, why)
-}
-
-/// Cilium announces blocks too. A block that one of both withdraws keeps its route by the other.
-fn announced_twice(world: &World, frr: &Frr) -> Option<Finding> {
-    let can = world.publisher().is_some_and(|publisher| publisher.may_announce_blocks());
-    let Exporting::By(template) = frr.exporting() else { return None };
-    if !can || frr.speakers().is_empty() {
-        return None;
-    }
-    let speakers = frr.speakers().iter().map(|(kind, name)| format!("{} {name}", kind.as_str()));
-    let why = format!(
-        "Cilium announces blocks by BGP too, because of {}; a block that leaves its node may keep a route there. \
-         Remove these advertisements, or set --routes remove",
-        ten_of(speakers)
-    );
-    let kind = FindingKind::RouteAnnouncedTwice;
-    Some(Finding::new(kind, ObjectKind::FrrConfiguration, template.as_str(), why))
 }
 
 /// The nodes whose FRRConfiguration belongs to another writer.

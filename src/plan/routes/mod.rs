@@ -1,7 +1,9 @@
 //! Routes: which prefixes each node announces, so that routers send the traffic of its pods to it.
 //!
 //! - [`announced()`]: the prefixes of every node, and why a block is not announced.
-//! - [`frr_k8s`]: the FRRConfigurations by which they are announced.
+//! - `frr_k8s`: the FRRConfigurations by which they are announced.
+//! - `gobgp`: the paths in the table of a GoBGP daemon by which they are announced.
+//! - `twice`: whether Cilium announces them too.
 //! - [`compare`]: the routes that daemons run, compared with them.
 //! - `withdrawal`: whether the route of a block is gone, before the block cools.
 //!
@@ -9,8 +11,26 @@
 
 pub mod announced;
 pub mod compare;
-pub mod frr_k8s;
+mod frr_k8s;
+mod gobgp;
+mod twice;
 pub(super) mod withdrawal;
 
 pub use announced::{NodeRoutes, NotAnnounced, announced, next_hops};
-pub use frr_k8s::routes;
+
+use crate::model::leadership::Leadership;
+use crate::model::plan::RoutesPlan;
+use crate::model::time::Now;
+use crate::world::World;
+
+/// The requests that make routers know the routes of all nodes, and the problems. The leader reports them.
+pub fn routes(world: &World, now: Now) -> RoutesPlan {
+    if world.leadership() != Leadership::Leads {
+        return RoutesPlan::default();
+    }
+    match (world.frr(), world.gobgp()) {
+        (Some(frr), _) => frr_k8s::routes(world, frr, now),
+        (None, Some(gobgp)) => gobgp::routes(world, gobgp, now),
+        (None, None) => RoutesPlan::default(),
+    }
+}

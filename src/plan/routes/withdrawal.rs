@@ -4,6 +4,8 @@
 //! The proof is a version of the node's FRRConfiguration that is later than the release of the claim and announces nothing of
 //! the block. Where the node has none, the watch of FRRConfigurations has to have come past the release. Any write that could announce it again carries an earlier version, and is refused. Then the daemon of the node
 //! has to say that it runs without the block. A daemon may be unable to say so, and has [`DAEMON_ANSWERS_WITHIN`].
+//!
+//! With GoBGP the proof is a list of its table that was decided after the release was known, and has no path of the block. A daemon that does not answer may announce the block for as long as it runs, so nothing ends that wait.
 
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use crate::model::time::Now;
 use crate::plan::draft::Draft;
 use crate::world::World;
 use crate::world::frr::Frr;
+use crate::world::gobgp::Gobgp;
 
 /// How long a daemon may say that it still announces a block, or say nothing at all. It reloads within seconds, and reports
 /// every 2 m; a lost node never does.
@@ -26,8 +29,12 @@ const TOLD_FROM: Duration = Duration::from_secs(60);
 
 /// Whether the route of a block is gone, or its daemon has had its time.
 pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
-    let Some(frr) = world.frr() else { return true };
-    let Some((at, why)) = remains(frr, claim) else {
+    let remains = match (world.frr(), world.gobgp()) {
+        (Some(frr), _) => remains(frr, claim),
+        (None, Some(gobgp)) => remains_in_table(world, gobgp, claim).map(|why| (RouteAt::Configured, why)),
+        (None, None) => return true,
+    };
+    let Some((at, why)) = remains else {
         draft.routes.insert(claim.cidr, RouteAt::Nowhere);
         return true;
     };
@@ -52,6 +59,21 @@ pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim, 
     let next = if untold.is_zero() { TOLD_FROM } else { untold };
     draft.wake_at(now.uptime + left.map_or(next, |left| next.min(left)));
     false
+}
+
+/// Why the table of a GoBGP daemon may have a path of a block; `None` if it has none.
+fn remains_in_table(world: &World, gobgp: &Gobgp, claim: &Claim) -> Option<String> {
+    let daemon = &gobgp.policy().daemon;
+    let rib = match gobgp.rib() {
+        Ok(rib) => rib,
+        Err(why) => return Some(format!("GoBGP {daemon}: {why}")),
+    };
+    let mut paths = rib.overlapping(claim.cidr).peekable();
+    if paths.peek().is_some() {
+        return Some(format!("GoBGP {daemon} has a path of {}", ten_of(paths)));
+    }
+    let is_proven = world.route_looked_for_since(claim).is_some_and(|since| gobgp.proves_since(since));
+    (!is_proven).then(|| format!("GoBGP {daemon} has not listed its table since its release"))
 }
 
 /// Where the route of a block may be, and how that is known; `None` if it is gone.

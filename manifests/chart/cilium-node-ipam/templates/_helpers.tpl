@@ -82,7 +82,16 @@ server, would refuse that as a conflict.
 {{- end }}
 {{- with .Values.routes.exporter }}
 - --routes={{ . }}
-- --routes-template={{ $.Values.routes.template }}
+{{- with $.Values.routes.template }}
+- --routes-template={{ . }}
+{{- end }}
+{{- with $.Values.routes.gobgp }}
+{{- if .address }}
+- --gobgp-address={{ .address }}
+- --gobgp-max-prefixes={{ int64 .maxPrefixes }}
+- --gobgp-path-id={{ int64 .pathId }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if .Values.reclaimOptIn }}
 - --reclaim-opt-in
@@ -130,8 +139,22 @@ server, would refuse that as a conflict.
 {{- if and (ne .Values.nodeField "spec") (not (has "kubernetes" .Values.modes)) }}
 {{- fail "nodeField has an effect in the mode kubernetes only: add kubernetes to modes, or set nodeField=spec" }}
 {{- end }}
-{{- if and .Values.routes.exporter (not .Values.routes.template) }}
-{{- fail "routes.exporter needs a template: set routes.template to NAMESPACE/NAME of an FRRConfiguration" }}
+{{- with .Values.routes }}
+{{- if and .template .gobgp.address }}
+{{- fail "routes are announced in one way only: set either routes.template or routes.gobgp.address" }}
+{{- end }}
+{{- if and (eq .exporter "frr-k8s") (not .template) }}
+{{- fail "routes.exporter=frr-k8s needs a template: set routes.template to NAMESPACE/NAME of an FRRConfiguration" }}
+{{- end }}
+{{- if and (eq .exporter "gobgp") (not .gobgp.address) }}
+{{- fail "routes.exporter=gobgp needs a daemon: set routes.gobgp.address to HOST:PORT of its gRPC API" }}
+{{- end }}
+{{- if and (eq .exporter "remove") (not .template) (not .gobgp.address) }}
+{{- fail "routes.exporter=remove needs the place of the routes: set routes.template or routes.gobgp.address" }}
+{{- end }}
+{{- end }}
+{{- if and (eq .Values.routes.exporter "gobgp") (not .Values.leaderElection.enabled) }}
+{{- fail "routes.exporter=gobgp needs the election: set leaderElection.enabled=true" }}
 {{- end }}
 {{- if and .Values.serviceMonitor.enabled (not .Values.metricsPort.enabled) }}
 {{- fail "serviceMonitor needs the metrics port: set metricsPort.enabled=true" }}

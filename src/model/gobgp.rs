@@ -1,0 +1,122 @@
+//! The table of a GoBGP daemon as the exporter knows it: its own paths, and the prefixes for which other writers have some.
+//!
+//! It is no kind of the world: no address follows from it. Does not know how paths are written on the wire. The exporter's
+//! own paths are those that were added by the API with its path identifier. GoBGP keeps one path per prefix, source and
+//! identifier, so an add or a withdrawal of the exporter never changes a path of another writer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use super::community::Community;
+use crate::net::cidr::Cidr;
+
+/// A path of the exporter without its prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RibPath {
+    /// Its communities.
+    pub communities: BTreeSet<Community>,
+    /// The address to which routers send the traffic of the prefix.
+    pub next_hop: IpAddr,
+}
+
+/// What a daemon has in its global table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rib {
+    /// The paths of the exporter; the error says why one can't be read.
+    pub own: BTreeMap<Cidr, Result<RibPath, String>>,
+    /// The prefixes for which another writer has added a path by the API or the configuration of the daemon.
+    pub others: BTreeSet<Cidr>,
+}
+
+impl Rib {
+    /// Whether a path of the exporter leads all traffic of this block to this address.
+    #[must_use]
+    pub fn leads_to(&self, block: Cidr, hop: IpAddr) -> bool {
+        let mut wider = (0..=block.prefix_len()).filter_map(|len| {
+            let prefix = Cidr::containing(block.first_address(), len)?;
+            self.own.get(&prefix)?.as_ref().ok()
+        });
+        wider.any(|path| path.next_hop == hop)
+    }
+
+    /// The prefixes of the exporter's paths that have an address of this block.
+    pub fn overlapping(&self, block: Cidr) -> impl Iterator<Item = Cidr> {
+        self.own.keys().copied().filter(move |prefix| prefix.overlaps(block))
+    }
+}
+
+/// What is asked of the daemon. At most one is on its way at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RibRequest {
+    /// List its global table.
+    List,
+    /// Change paths of the exporter, one after the other.
+    Change(Vec<RibChange>),
+}
+
+/// A change of one path of the exporter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RibChange {
+    /// Add it. It takes the place of the exporter's path of the same prefix.
+    Add(Cidr, RibPath),
+    /// Withdraw it.
+    Withdraw(Cidr),
+}
+
+impl RibChange {
+    /// Its prefix.
+    #[must_use]
+    pub const fn prefix(&self) -> Cidr {
+        match self {
+            Self::Add(prefix, _) | Self::Withdraw(prefix) => *prefix,
+        }
+    }
+}
+
+impl fmt::Display for RibChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Add(prefix, path) => write!(f, "add {prefix} via {}", path.next_hop),
+            Self::Withdraw(prefix) => write!(f, "withdraw {prefix}"),
+        }
+    }
+}
+
+/// How a request to the daemon ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RibOutcome {
+    /// The table, as it was after the request was sent.
+    Listed(Rib),
+    /// These changes were applied, and these were refused, each with the answer. The rest was not sent if there is a
+    /// failure.
+    Changed {
+        /// The changes that the daemon has confirmed.
+        applied: Vec<RibChange>,
+        /// The changes that the daemon has refused.
+        refused: Vec<(RibChange, String)>,
+        /// Why the rest was not sent.
+        failure: Option<RibFailure>,
+    },
+    /// The table could not be listed.
+    Unlisted(RibFailure),
+}
+
+/// Why a request to the daemon has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RibFailure {
+    /// Nothing was sent.
+    NotSent(String),
+    /// The daemon may carry out the last request later.
+    Unanswered(String),
+}
+
+impl RibFailure {
+    /// The reason, for people.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        match self {
+            Self::NotSent(why) | Self::Unanswered(why) => why,
+        }
+    }
+}

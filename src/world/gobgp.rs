@@ -1,0 +1,263 @@
+//! The table of a GoBGP daemon as it was last listed and changed, and how the requests to the daemon go.
+//!
+//! Knows no world. Keeps two invariants: at most one request is on its way, and the table counts as a proof that a path is gone only if no earlier request can still change it ([`Gobgp::proves_since`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::looks::Looks;
+use super::pause::{Cause, Pause};
+use super::speakers::Speakers;
+use crate::model::gobgp::{Rib, RibChange, RibFailure, RibOutcome};
+use crate::model::names::NodeName;
+use crate::model::plan::RoutesPlan;
+use crate::model::time::Now;
+use crate::net::cidr::Cidr;
+
+/// How long the daemon may take to carry out a request without an answer, from when it has answered a later one. It reads
+/// both from its sockets at the same time, so this is ample.
+const SETTLES_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why the table is unknown at the start.
+const NOT_LISTED: &str = "its table is not listed yet";
+
+/// Whether the routes of nodes are announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Announcing {
+    /// The blocks of all nodes are announced.
+    Blocks,
+    /// None is, and the paths of the exporter are withdrawn.
+    Nothing,
+}
+
+/// How routes are announced by a daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GobgpPolicy {
+    /// Whether they are.
+    pub announcing: Announcing,
+    /// The daemon, as findings name it.
+    pub daemon: String,
+    /// The maximum number of paths of the exporter.
+    pub max_prefixes: usize,
+}
+
+/// The table of a daemon.
+#[derive(Debug, Clone)]
+pub struct Gobgp {
+    policy: GobgpPolicy,
+    rib: Result<Rib, String>,
+    /// When the last list that was answered was decided.
+    listed: Option<Duration>,
+    on_its_way: Option<OnItsWay>,
+    pause: Pause,
+    /// The changes that the daemon has refused, each with its answer.
+    refused: BTreeMap<Cidr, (String, Pause)>,
+    doubt: Doubt,
+    /// The nodes whose claims are being read, and those whose claims were read since this process leads.
+    asked: BTreeSet<NodeName>,
+    claims_read: BTreeSet<NodeName>,
+    pub(super) speakers: Speakers,
+    pub(super) looks: Looks,
+}
+
+/// The request that is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OnItsWay {
+    /// When it was decided.
+    decided: Duration,
+    term: Term,
+}
+
+/// When a request was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Term {
+    /// Since this process leads.
+    Present,
+    /// Before that. Its outcome says nothing of the table now.
+    Earlier,
+}
+
+/// Whether the daemon may still carry out an earlier change that has no answer. It may be one of another replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// It may, until it has answered a list.
+    UntilListed,
+    /// It may not, for lists that were decided after this time.
+    Before(Duration),
+}
+
+impl Gobgp {
+    pub(super) fn new(policy: GobgpPolicy) -> Self {
+        Self {
+            policy,
+            rib: Err(NOT_LISTED.to_owned()),
+            listed: None,
+            on_its_way: None,
+            pause: Pause::default(),
+            refused: BTreeMap::new(),
+            doubt: Doubt::UntilListed,
+            asked: BTreeSet::new(),
+            claims_read: BTreeSet::new(),
+            speakers: Speakers::default(),
+            looks: Looks::default(),
+        }
+    }
+
+    /// How routes are announced.
+    #[must_use]
+    pub fn policy(&self) -> &GobgpPolicy {
+        &self.policy
+    }
+
+    /// The table, or why it is not known.
+    pub fn rib(&self) -> Result<&Rib, &str> {
+        self.rib.as_ref().map_err(String::as_str)
+    }
+
+    /// Whether the first list is still due.
+    #[must_use]
+    pub fn awaits_list(&self) -> bool {
+        self.rib.as_ref().is_err_and(|why| why == NOT_LISTED)
+    }
+
+    /// Whether a request is on its way.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.on_its_way.is_some()
+    }
+
+    /// When the last list that was answered was decided.
+    #[must_use]
+    pub fn listed(&self) -> Option<Duration> {
+        self.listed
+    }
+
+    /// Whether the table, as it is known, is later than this time, and no request from before the last list can change it.
+    #[must_use]
+    pub fn proves_since(&self, since: Duration) -> bool {
+        let Doubt::Before(settled) = self.doubt else { return false };
+        self.listed.is_some_and(|listed| listed > since && listed > settled)
+    }
+
+    /// The time after which a list proves that no earlier request can change the table.
+    #[must_use]
+    pub fn settles(&self) -> Option<Duration> {
+        match self.doubt {
+            Doubt::UntilListed => None,
+            Doubt::Before(settled) => Some(settled),
+        }
+    }
+
+    /// How long the next request waits because the last ones have failed.
+    #[must_use]
+    pub fn pause(&self) -> Pause {
+        self.pause
+    }
+
+    /// The changes that the daemon has refused, each with its answer and the wait until it is sent again.
+    #[must_use]
+    pub fn refused(&self) -> &BTreeMap<Cidr, (String, Pause)> {
+        &self.refused
+    }
+
+    /// The objects that make Cilium announce blocks too, as far as they are known.
+    #[must_use]
+    pub fn speakers(&self) -> &Speakers {
+        &self.speakers
+    }
+
+    /// Whether all claims of a node were read since this process leads. What a watch shows may be older than that: the last
+    /// leader may have given its blocks to other nodes.
+    #[must_use]
+    pub fn knows_claims_of(&self, node: &NodeName) -> bool {
+        self.claims_read.contains(node)
+    }
+
+    /// Another term begins: other replicas may have changed everything.
+    pub(super) fn forget(&mut self) {
+        self.rib = Err(NOT_LISTED.to_owned());
+        self.listed = None;
+        self.doubt = Doubt::UntilListed;
+        self.pause = Pause::default();
+        self.refused.clear();
+        self.asked.clear();
+        self.claims_read.clear();
+        if let Some(sent) = &mut self.on_its_way {
+            sent.term = Term::Earlier;
+        }
+        self.looks.look_next();
+    }
+
+    /// The routes of all nodes have been decided, and this is being sent.
+    pub(super) fn begin(&mut self, plan: &RoutesPlan, now: Now) {
+        self.looks.begin(plan.wake, now.uptime);
+        self.asked.extend(plan.requests.iter().filter_map(|request| request.node()).cloned());
+        if plan.rib.is_some() {
+            self.on_its_way = Some(OnItsWay { decided: now.uptime, term: Term::Present });
+        }
+    }
+
+    /// All claims of a node were read.
+    pub(super) fn claims_were_read(&mut self, node: &NodeName, now: Now) {
+        if self.asked.remove(node) {
+            self.claims_read.insert(node.clone());
+            self.looks.look_soon(now.uptime);
+        }
+    }
+
+    /// The request on its way has ended.
+    pub(super) fn finish(&mut self, outcome: RibOutcome, now: Now) {
+        let Some(OnItsWay { decided, term }) = self.on_its_way.take() else { return };
+        self.looks.look_soon(now.uptime);
+        if term == Term::Earlier {
+            return;
+        }
+        match outcome {
+            RibOutcome::Listed(rib) => {
+                self.rib = Ok(rib);
+                self.listed = Some(decided);
+                self.pause.end();
+                if self.doubt == Doubt::UntilListed {
+                    self.doubt = Doubt::Before(now.uptime + SETTLES_WITHIN);
+                }
+            }
+            RibOutcome::Changed { applied, refused, failure } => {
+                for change in applied {
+                    self.refused.remove(&change.prefix());
+                    self.apply(change);
+                }
+                for (change, why) in refused {
+                    let (told, pause) = self.refused.entry(change.prefix()).or_default();
+                    *told = why;
+                    pause.lengthen(Cause::Nothing, now);
+                }
+                match failure {
+                    Some(failure) => self.failed(failure, now),
+                    None => self.pause.end(),
+                }
+            }
+            RibOutcome::Unlisted(failure) => self.failed(failure, now),
+        }
+    }
+
+    fn apply(&mut self, change: RibChange) {
+        let Ok(rib) = &mut self.rib else { return };
+        match change {
+            RibChange::Add(prefix, path) => drop(rib.own.insert(prefix, Ok(path))),
+            RibChange::Withdraw(prefix) => drop(rib.own.remove(&prefix)),
+        }
+    }
+
+    /// The daemon may have been restarted since, and has to be listed before the next change.
+    fn failed(&mut self, failure: RibFailure, now: Now) {
+        self.pause.lengthen(Cause::Nothing, now);
+        self.listed = None;
+        match failure {
+            RibFailure::NotSent(why) => self.rib = Err(why),
+            RibFailure::Unanswered(why) => {
+                self.doubt = Doubt::UntilListed;
+                self.rib = Err(why);
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The objects that make Cilium announce blocks too, as far as they are known. Knows no routes.
+
+use std::collections::BTreeSet;
+
+use crate::model::speaker::{SpeakerKind, SpeakerNews};
+
+/// The objects that make Cilium announce blocks.
+#[derive(Debug, Clone, Default)]
+pub struct Speakers(BTreeSet<(SpeakerKind, String)>);
+
+impl Speakers {
+    /// Those that are known.
+    #[must_use]
+    pub fn announcing(&self) -> &BTreeSet<(SpeakerKind, String)> {
+        &self.0
+    }
+
+    pub(super) fn observe(&mut self, kind: SpeakerKind, news: SpeakerNews) {
+        let all = match news {
+            SpeakerNews::Unlisted => return,
+            SpeakerNews::Listed(all) => {
+                self.0.retain(|(of, _)| *of != kind);
+                all
+            }
+            SpeakerNews::Applied(one) => {
+                self.0.remove(&(kind, one.name.clone()));
+                vec![one]
+            }
+            SpeakerNews::Deleted(name) => {
+                self.0.remove(&(kind, name));
+                Vec::new()
+            }
+        };
+        let announcing = all.into_iter().filter(|one| one.announces_blocks);
+        self.0.extend(announcing.map(|one| (kind, one.name)));
+    }
+}

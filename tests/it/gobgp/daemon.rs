@@ -1,0 +1,172 @@
+//! A real GoBGP daemon on free ports of the loopback network, and its global table as its API shows it.
+//!
+//! It is killed when this is dropped, also when a test fails.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use cilium_node_ipam::model::gobgp::RibPath;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::wire::gobgp::{self, PathId, api, method};
+use http::uri::PathAndQuery;
+use tokio::process::{Child, Command};
+use tonic::client::Grpc;
+use tonic::transport::Endpoint;
+use tonic_prost::ProstCodec;
+
+use crate::support::control_plane::tool;
+use crate::support::tails;
+
+/// Without sessions: a test of a table needs none.
+const CONFIGURATION: &str = "[global.config]\nas = 64512\nrouter-id = \"192.0.2.254\"\nport = -1\n";
+
+/// The path identifier of another writer.
+const FOREIGN: PathId = PathId(0);
+
+/// A running daemon.
+pub(super) struct Daemon {
+    child: Child,
+    folder: PathBuf,
+    pub(super) address: String,
+}
+
+/// A path: its next hop, the path identifier, and the second of its last change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) next_hop: String,
+    pub(super) communities: Vec<u32>,
+    pub(super) identifier: u32,
+    pub(super) second: i64,
+}
+
+impl Daemon {
+    /// Starts one, and waits until it serves.
+    pub(super) async fn start(folder: &Path) -> Result<Self> {
+        // Another process may take the port first.
+        for _ in 0..5 {
+            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            if let Ok(daemon) = Self::start_at(folder, format!("127.0.0.1:{port}")).await {
+                return Ok(daemon);
+            }
+        }
+        bail!("no free port:\n{}", tails::tail(&folder.join("gobgpd.log")))
+    }
+
+    async fn start_at(folder: &Path, address: String) -> Result<Self> {
+        let configuration = folder.join("gobgpd.toml");
+        std::fs::write(&configuration, CONFIGURATION)?;
+        let log = File::options().create(true).append(true).open(folder.join("gobgpd.log"))?;
+        let child = Command::new(tool("NODEIPAM_GOBGPD", "gobgpd"))
+            .args(["--pprof-disable", "--api-hosts", &address, "--config-file"])
+            .arg(configuration)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut daemon = Self { child, folder: folder.to_owned(), address };
+        daemon.wait_serving().await?;
+        Ok(daemon)
+    }
+
+    async fn wait_serving(&mut self) -> Result<()> {
+        let limit = tokio::time::Instant::now() + crate::scene::SOON;
+        while let Err(error) = self.table().await {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("gobgpd has ended, {status}");
+            }
+            ensure!(tokio::time::Instant::now() < limit, "gobgpd does not serve: {error:#}");
+            // It has no channel to this process.
+            tokio::time::sleep(crate::scene::KUBELET_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Kills it and starts another one at the same address, with an empty table.
+    pub(super) async fn restart(mut self) -> Result<Self> {
+        self.child.kill().await?;
+        Self::start_at(&self.folder, self.address.clone()).await
+    }
+
+    /// Kills it; returns what starts it again.
+    pub(super) async fn stop(mut self) -> Result<Stopped> {
+        self.child.kill().await?;
+        Ok(Stopped { folder: self.folder.clone(), address: self.address.clone() })
+    }
+
+    /// The paths of its global table.
+    pub(super) async fn table(&self) -> Result<BTreeMap<String, Vec<Shown>>> {
+        let mut table: BTreeMap<String, Vec<Shown>> = BTreeMap::new();
+        for family in Family::ALL {
+            let mut client = self.client().await?;
+            let codec = ProstCodec::<api::ListPathRequest, api::ListPathResponse>::default();
+            let request = tonic::Request::new(gobgp::list(family));
+            let path = PathAndQuery::from_static(method::LIST_PATH);
+            let mut answers = client.server_streaming(request, path, codec).await?.into_inner();
+            while let Some(answer) = answers.message().await? {
+                let destination = answer.destination.context("no destination")?;
+                let paths = destination.paths.iter().map(shown).collect();
+                table.insert(destination.prefix, paths);
+            }
+        }
+        Ok(table)
+    }
+
+    /// Adds a path as another writer.
+    pub(super) async fn add_foreign(&self, prefix: &str, next_hop: &str) -> Result<()> {
+        self.add(prefix, next_hop, FOREIGN).await
+    }
+
+    /// Adds a path with this identifier.
+    pub(super) async fn add(&self, prefix: &str, next_hop: &str, id: PathId) -> Result<()> {
+        let path = RibPath { next_hop: next_hop.parse()?, communities: std::collections::BTreeSet::new() };
+        let request = gobgp::add(prefix.parse::<Cidr>()?, &path, id, 1);
+        let codec = ProstCodec::<api::AddPathRequest, api::AddPathResponse>::default();
+        let method = PathAndQuery::from_static(method::ADD_PATH);
+        self.client().await?.unary(tonic::Request::new(request), method, codec).await?;
+        Ok(())
+    }
+
+    async fn client(&self) -> Result<Grpc<tonic::transport::Channel>> {
+        let channel = Endpoint::from_shared(format!("http://{}", self.address))?.connect().await?;
+        let mut client = Grpc::new(channel);
+        client.ready().await?;
+        Ok(client)
+    }
+}
+
+/// A daemon that was killed.
+pub(super) struct Stopped {
+    folder: PathBuf,
+    address: String,
+}
+
+impl Stopped {
+    pub(super) async fn start(self) -> Result<Daemon> {
+        Daemon::start_at(&self.folder, self.address).await
+    }
+}
+
+fn shown(path: &api::Path) -> Shown {
+    use api::attribute::Attr;
+    let attributes = || path.pattrs.iter().filter_map(|attribute| attribute.attr.as_ref());
+    let hops = attributes().filter_map(|attr| match attr {
+        Attr::NextHop(hop) => Some(hop.next_hop.clone()),
+        Attr::MpReach(reach) => reach.next_hops.first().cloned(),
+        Attr::Origin(_) | Attr::Communities(_) => None,
+    });
+    let communities = attributes().filter_map(|attr| match attr {
+        Attr::Communities(found) => Some(found.communities.clone()),
+        Attr::NextHop(_) | Attr::MpReach(_) | Attr::Origin(_) => None,
+    });
+    Shown {
+        next_hop: hops.collect::<Vec<_>>().join(","),
+        communities: communities.flatten().collect(),
+        identifier: path.identifier,
+        second: path.age.map_or(0, |age| age.seconds),
+    }
+}
