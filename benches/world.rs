@@ -69,6 +69,7 @@ fn pool(number: u32, revision: u64, priority: i32) -> PoolObject {
         pod_ip_pool: None,
         // No block stops cooling by itself, however long it is measured.
         reuse_after_node_loss: Duration::from_secs(1_000_000_000),
+        communities: std::collections::BTreeSet::default(),
         ..setup::pool(&format!("p{number}"), range(number), 28)
     };
     PoolObject {

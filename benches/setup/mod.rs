@@ -26,5 +26,6 @@ pub(crate) fn pool(name: &str, range: Cidr, block_prefix: u8) -> Pool {
         reclaim: Reclaim { mode: ReclaimMode::DryRun, used_below: 40, after: Duration::from_secs(600) },
         reuse_after: Duration::from_secs(300),
         reuse_after_node_loss: Duration::from_secs(3600),
+        communities: std::collections::BTreeSet::default(),
     }
 }

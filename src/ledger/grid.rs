@@ -171,6 +171,7 @@ pub(crate) mod tests {
             reclaim: Reclaim { mode: ReclaimMode::DryRun, used_below: 40, after: Duration::from_secs(600) },
             reuse_after: Duration::from_secs(300),
             reuse_after_node_loss: Duration::from_secs(3600),
+            communities: std::collections::BTreeSet::new(),
         }
     }
 

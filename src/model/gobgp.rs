@@ -77,7 +77,10 @@ impl RibChange {
 impl fmt::Display for RibChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Add(prefix, path) => write!(f, "add {prefix} via {}", path.next_hop),
+            Self::Add(prefix, path) => {
+                write!(f, "add {prefix} via {}", path.next_hop)?;
+                path.communities.iter().try_for_each(|community| write!(f, " {community}"))
+            }
             Self::Withdraw(prefix) => write!(f, "withdraw {prefix}"),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kube_core::Selector;
 
+use crate::model::community::Community;
 use crate::model::names::{PodIpPoolName, PoolName, Uid};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
@@ -59,6 +60,8 @@ pub struct Pool {
     pub expand: Expand,
     /// When blocks of this pool are taken back.
     pub reclaim: Reclaim,
+    /// The communities of the routes of its blocks.
+    pub communities: BTreeSet<Community>,
     /// How long a reclaimed block cools.
     pub reuse_after: Duration,
     /// How long the block of a lost node cools.

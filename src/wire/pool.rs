@@ -180,6 +180,10 @@ pub struct NodeIPPoolSpec {
     #[serde(default)]
     pub reclaim: Reclaim,
 
+    /// How routers see the routes of the pool's blocks, with `--routes gobgp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<Routes>,
+
     /// How long a reclaimed block cools before another node may get it. Default: 5m.
     #[serde(default = "defaults::reuse_after")]
     #[schemars(schema_with = "schema::duration")]
@@ -303,6 +307,17 @@ pub struct Reclaim {
     #[serde(default = "defaults::after")]
     #[schemars(schema_with = "schema::duration")]
     pub after: String,
+}
+
+/// How routers see the routes of blocks.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Routes {
+    /// The standard communities of each route, such as 64512:100. Adjacent blocks with other communities stay routes of
+    /// their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::communities")]
+    pub communities: Vec<String>,
 }
 
 /// Whether a pool reclaims blocks.

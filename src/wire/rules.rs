@@ -61,6 +61,12 @@ pub const LABEL_KEYS: &str = "must have keys that are label keys: an optional DN
 pub const LABEL_VALUE: &str = "must be a label value: empty, or at most 63 letters, digits, `-`, `_` or `.`, \
      with a letter or digit first and last";
 
+/// A standard community.
+pub const COMMUNITY: &str = "must be a standard community ASN:VALUE, such as 64512:100: two numbers from 0 to 65535 \
+     without leading zeros";
+/// The maximum number of communities of a pool.
+pub const MAX_COMMUNITIES: u32 = 16;
+
 /// The claim's name is the lock on the block.
 pub const NAME_IS_CIDR: &str =
     "must be the CIDR: 10.0.0.32-27 for 10.0.0.32/27, IPv6 exploded with `-` in place of `:` and `/`";

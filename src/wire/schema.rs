@@ -16,6 +16,9 @@ pub(super) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]
 /// Label values.
 pub(super) const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
 
+/// Standard communities: two numbers up to 65535.
+pub(super) const COMMUNITY: &str = "^(0|[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]):(0|[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$";
+
 /// One CEL rule.
 pub(super) fn rule(expression: &str, message: &str) -> Value {
     json!({ "rule": expression, "message": message })
@@ -65,6 +68,15 @@ pub(super) fn match_labels(_: &mut SchemaGenerator) -> Schema {
             ),
             rules::LABEL_KEYS,
         )],
+    })
+}
+
+pub(super) fn communities(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": rules::MAX_COMMUNITIES,
+        "x-kubernetes-list-type": "atomic",
+        "items": { "type": "string", "maxLength": 11, "pattern": COMMUNITY },
     })
 }
 

@@ -281,6 +281,7 @@ fn in_words(pattern: &str) -> Option<&'static str> {
         rules::DURATION_PATTERN => Some(rules::DURATION),
         schema::LABEL_KEY => Some(rules::LABEL_KEY),
         schema::LABEL_VALUE => Some(rules::LABEL_VALUE),
+        schema::COMMUNITY => Some(rules::COMMUNITY),
         _ => None,
     }
 }

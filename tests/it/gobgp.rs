@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, ensure};
+use cilium_node_ipam::model::community::Community;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use k8s_openapi::api::core::v1::Node;
@@ -179,15 +180,19 @@ async fn a_block_cools_only_when_the_daemon_shows_that_its_path_is_gone() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn above_the_cap_no_path_is_added() -> Result<()> {
+async fn paths_have_the_communities_of_the_pool_and_above_the_cap_none_is_added() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let folder = tempfile::tempdir()?;
         let daemon = Daemon::start(folder.path()).await?;
-        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]);
+        rig.cluster.create_pool(&pool.with("routes", json!({"communities": ["64512:100"]}))).await?;
         let capped = flags(&daemon, &["--gobgp-max-prefixes", "1"]);
         let controller = Controller::start_ready(&rig.control_plane, &capped).await?;
         let first = join_one(rig, NodeSpec::new("a")).await?;
-        wait_exact(rig, &daemon, &[("a", 1)]).await?;
+        let table = wait_exact(rig, &daemon, &[("a", 1)]).await?;
+        let communities: Vec<_> = table.values().map(|path| &path.communities).collect();
+        let expected = Community::parse("64512:100").map(Community::number);
+        ensure!(communities == [&Vec::from_iter(expected)], "{table:?}");
         let second = join_one(rig, NodeSpec::new("b")).await?;
         let words = "and --gobgp-max-prefixes allows 1";
         rig.control_plane.alarm.over(controller.wait_logged(words, SOON)).await?;

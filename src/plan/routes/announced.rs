@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::model::claim::{Claim, ClaimState};
+use crate::model::community::Community;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
 use crate::net::addresses::AddressSet;
@@ -16,11 +17,16 @@ use crate::net::cidr::{Cidr, Family};
 use crate::plan::evidence::is_carried;
 use crate::world::World;
 
+/// The communities of the pool of a block; `None` if that can't be read.
+pub type Communities = Option<BTreeSet<Community>>;
+
 /// The routes of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeRoutes {
     /// The prefixes, in numeric order.
     pub prefixes: BTreeSet<Cidr>,
+    /// Their communities, of those that have some; `None` if the pool can't be read.
+    pub communities: BTreeMap<Cidr, Communities>,
     /// Its blocks that are not announced, each with the reason. Cooling blocks are no longer blocks of the node.
     pub not_announced: BTreeMap<Cidr, NotAnnounced>,
 }
@@ -81,14 +87,18 @@ pub fn announced(world: &World) -> BTreeMap<NodeName, NodeRoutes> {
             _ if !candidates.contains(&claim.cidr) => NotAnnounced::Unpublished,
             Some(rival) => NotAnnounced::Overlap(rival.node.clone(), rival.cidr),
             None => {
-                blocks.entry(&claim.node).or_default().add(claim);
+                let communities = world.pool(&claim.pool).map(|pool| pool.communities.clone());
+                blocks.entry(&claim.node).or_default().add(claim, communities);
                 continue;
             }
         };
         of_node.not_announced.insert(claim.cidr, reason);
     }
     for (node, blocks) in blocks {
-        routes.entry(node.clone()).or_default().prefixes = blocks.prefixes();
+        let of_node = routes.entry(node.clone()).or_default();
+        of_node.communities = blocks.prefixes();
+        of_node.prefixes = of_node.communities.keys().copied().collect();
+        of_node.communities.retain(|_, communities| communities.as_ref().is_none_or(|some| !some.is_empty()));
     }
     routes
 }
@@ -135,28 +145,30 @@ pub fn next_hops(node: &Node) -> BTreeMap<Family, IpAddr> {
 /// The announced blocks of one node.
 #[derive(Debug, Clone, Default)]
 struct Blocks {
-    /// The addresses of those that stay, by family: prefixes of two families never become one.
-    staying: BTreeMap<Family, AddressSet>,
+    /// The addresses of those that stay, by family and communities: prefixes that differ in them never become one.
+    staying: BTreeMap<(Family, Communities), AddressSet>,
     /// Those that are leaving.
-    leaving: BTreeSet<Cidr>,
+    leaving: BTreeMap<Cidr, Communities>,
 }
 
 impl Blocks {
-    fn add(&mut self, claim: &Claim) {
+    fn add(&mut self, claim: &Claim, communities: Communities) {
         if claim.state == ClaimState::Held {
-            self.staying.entry(claim.cidr.family()).or_default().insert_cidr(claim.cidr);
+            self.staying.entry((claim.cidr.family(), communities)).or_default().insert_cidr(claim.cidr);
         } else {
-            self.leaving.insert(claim.cidr);
+            self.leaving.insert(claim.cidr, communities);
         }
     }
 
     /// The fewest prefixes for the blocks that stay, and each leaving block by itself: its withdrawal then changes no prefix
     /// of a block that stays.
-    fn prefixes(self) -> BTreeSet<Cidr> {
-        let staying: BTreeSet<Cidr> = self.staying.values().flat_map(AddressSet::cidrs).collect();
-        let is_covered = |block: &Cidr| staying.iter().any(|prefix| prefix.covers(*block));
-        let leaving: BTreeSet<Cidr> = self.leaving.into_iter().filter(|block| !is_covered(block)).collect();
-        staying.into_iter().chain(leaving).collect()
+    fn prefixes(mut self) -> BTreeMap<Cidr, Communities> {
+        let mut staying = BTreeMap::new();
+        for ((_, communities), addresses) in self.staying {
+            staying.extend(addresses.cidrs().map(|prefix| (prefix, communities.clone())));
+        }
+        self.leaving.retain(|block, _| !staying.keys().any(|prefix: &Cidr| prefix.covers(*block)));
+        staying.into_iter().chain(self.leaving).collect()
     }
 }
 
@@ -167,9 +179,10 @@ mod tests {
     use super::*;
 
     fn blocks(staying: &[Cidr], leaving: &[Cidr]) -> Blocks {
-        let mut blocks = Blocks { leaving: leaving.iter().copied().collect(), ..Blocks::default() };
+        let mut blocks = Blocks::default();
+        blocks.leaving.extend(leaving.iter().map(|block| (*block, None)));
         for block in staying {
-            blocks.staying.entry(block.family()).or_default().insert_cidr(*block);
+            blocks.staying.entry((block.family(), None)).or_default().insert_cidr(*block);
         }
         blocks
     }
@@ -178,7 +191,7 @@ mod tests {
         let parse =
             |text: &str| -> Vec<Cidr> { text.split_whitespace().map(|text| text.parse().unwrap()).collect() };
         let prefixes = blocks(&parse(staying), &parse(leaving)).prefixes();
-        prefixes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        prefixes.keys().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -213,14 +226,14 @@ mod tests {
         fn prefixes_have_exactly_the_addresses_of_the_blocks(staying in some_blocks(), leaving in some_blocks()) {
             let prefixes = blocks(&staying, &leaving).prefixes();
             let expected: AddressSet = staying.iter().chain(&leaving).copied().collect();
-            prop_assert_eq!(prefixes.iter().copied().collect::<AddressSet>(), expected);
+            prop_assert_eq!(prefixes.keys().copied().collect::<AddressSet>(), expected);
         }
 
         #[test]
         fn no_two_prefixes_of_staying_blocks_make_one(staying in some_blocks()) {
             let prefixes = blocks(&staying, &[]).prefixes();
-            for prefix in &prefixes {
-                prop_assert!(prefix.buddy().is_none_or(|buddy| !prefixes.contains(&buddy)), "{:?}", prefixes);
+            for prefix in prefixes.keys() {
+                prop_assert!(prefix.buddy().is_none_or(|buddy| !prefixes.contains_key(&buddy)), "{:?}", prefixes);
             }
         }
     }

@@ -58,7 +58,7 @@ pub(super) fn routes(world: &World, gobgp: &Gobgp, now: Now) -> RoutesPlan {
         return plan;
     }
     let wanted = match gobgp.policy().announcing {
-        Announcing::Blocks => wanted(world, &mut plan),
+        Announcing::Blocks => wanted(world, gobgp, &mut plan),
         Announcing::Nothing => BTreeMap::new(),
     };
     let Ok(rib) = gobgp.rib() else {
@@ -115,7 +115,8 @@ struct Wanted<'a> {
 }
 
 /// The paths that the table should have.
-fn wanted<'a>(world: &'a World, plan: &mut RoutesPlan) -> BTreeMap<Cidr, Wanted<'a>> {
+fn wanted<'a>(world: &'a World, gobgp: &Gobgp, plan: &mut RoutesPlan) -> BTreeMap<Cidr, Wanted<'a>> {
+    let present = |prefix: Cidr| gobgp.rib().ok()?.own.get(&prefix)?.as_ref().ok();
     let mut wanted = BTreeMap::new();
     for (name, routes) in announced(world) {
         let Some(node) = world.node(&name) else { continue };
@@ -124,7 +125,15 @@ fn wanted<'a>(world: &'a World, plan: &mut RoutesPlan) -> BTreeMap<Cidr, Wanted<
         for prefix in routes.prefixes {
             match hops.get(&prefix.family()) {
                 Some(hop) => {
-                    let path = RibPath { next_hop: *hop, communities: BTreeSet::new() };
+                    let communities = match routes.communities.get(&prefix) {
+                        None => BTreeSet::new(),
+                        Some(Some(communities)) => communities.clone(),
+                        // The path keeps those that it has.
+                        Some(None) => {
+                            present(prefix).map(|path| path.communities.clone()).unwrap_or_default()
+                        }
+                    };
+                    let path = RibPath { communities, next_hop: *hop };
                     wanted.insert(prefix, Wanted { node: &node.name, path });
                 }
                 None => drop(without.entry(prefix.family()).or_default().insert(prefix)),

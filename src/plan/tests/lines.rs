@@ -1,6 +1,6 @@
 //! The objects of a cluster in lines:
 //! `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [draining] [reclaim=enabled|dry-run] [zone=Z]
-//! [exclude=CIDR] [maxBlocks=N] [maxAddresses=N] [freeBelow=N]
+//! [exclude=CIDR] [communities=LIST] [maxBlocks=N] [maxAddresses=N] [freeBelow=N]
 //! [reuseAfterNodeLoss=SECONDS] [@REVISION]` (it reclaims after 10 m, below 40 %),
 //! `node NAME UID [created=SECOND] [zone=Z] [label=KEY=VALUE…] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION] [malformed] [own=CIDR] [deleting] [uninitialized] [@REVISION]`,
 //! `ciliumnode NAME @REVISION [CIDR…] [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]
@@ -15,6 +15,7 @@
 //! they are all listed).
 
 use super::*;
+use crate::model::community::Community;
 
 pub(super) fn object(line: &str) -> Object {
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -175,6 +176,11 @@ fn pool(words: &[&str]) -> Object {
         reclaim: Reclaim { mode: reclaim, used_below: 40, after: Duration::from_secs(600) },
         reuse_after: Duration::from_secs(300),
         reuse_after_node_loss: Duration::from_secs(number(words, "reuseAfterNodeLoss=", 3600).into()),
+        communities: value(words, "communities=")
+            .into_iter()
+            .flat_map(|text| text.split(','))
+            .map(|text| Community::parse(text).unwrap())
+            .collect(),
     };
     Object::Pool(PoolObject {
         name: pool.name.clone(),

@@ -371,3 +371,19 @@ fn a_change_is_told_by_its_prefix() {
     let change = RibChange::Add("fd00:1::/120".parse().unwrap(), path);
     assert_eq!(change.to_string(), "add fd00:1::/120 via fd00::1");
 }
+
+#[test]
+fn blocks_of_other_communities_are_prefixes_of_their_own() {
+    let text = "pool p 10.0.0.0/25 26 communities=64512:1\npool q 10.0.0.128/25 26 communities=64512:1,64512:2\n\
+                node a 1 own=192.0.2.1/32\nciliumnode a @90 10.0.0.0/26 10.0.0.64/26 10.0.0.128/26 10.0.0.192/26\n\
+                claim 10.0.0.0/26 a 1 Held @80\nclaim 10.0.0.64/26 a 1 Held @81\n\
+                claim 10.0.0.128/26 a 1 Held @82 of=q\nclaim 10.0.0.192/26 a 1 Held @83 of=q";
+    let mut cluster = cluster(text, &[]);
+    let adds = "add 10.0.0.0/25 via 192.0.2.1 64512:1; add 10.0.0.128/25 via 192.0.2.1 64512:1 64512:2";
+    send(&mut cluster, &["a"], adds);
+    // A pool that can't be read changes no route.
+    cluster.observe("pool p 10.0.0.0/25 26 invalid @120");
+    plans(&cluster, "");
+    cluster.observe("pool p 10.0.0.0/25 26 @121");
+    apply(&mut cluster, "add 10.0.0.0/25 via 192.0.2.1");
+}

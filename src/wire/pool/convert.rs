@@ -3,13 +3,14 @@
 //! The server may be older than the rules, and a rule of the schema may be lost in a migration: the core relies on what
 //! this accepts. Reports every broken rule, not only the first, at the field where the server reports it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube_core::Selector;
 
 use super::{NodeIPPool, NodeSelector, Operator, Ranges, forms};
+use crate::model::community::Community;
 use crate::model::counted::counted;
 use crate::model::names::PodIpPoolName;
 use crate::model::pool::{self as domain, Expand, FirstLast, MAX_ADDRESSES_PER_NODE, PerNode, Pool, Reclaim};
@@ -91,6 +92,7 @@ impl Reader {
         if spec.reclaim.used_below >= spec.expand.used_above {
             self.refuse("spec.reclaim.usedBelow", &spec.reclaim.used_below, rules::USED_BELOW_ABOVE);
         }
+        let communities = self.communities(spec.routes.as_ref());
         let reuse_after = self.duration("spec.reuseAfter", &spec.reuse_after);
         let reuse_after_node_loss = self.duration("spec.reuseAfterNodeLoss", &spec.reuse_after_node_loss);
         Some(Pool {
@@ -106,9 +108,23 @@ impl Reader {
             per_node,
             expand,
             reclaim,
+            communities,
             reuse_after,
             reuse_after_node_loss,
         })
+    }
+
+    fn communities(&mut self, wire: Option<&super::Routes>) -> BTreeSet<Community> {
+        let texts = wire.map(|routes| &routes.communities[..]).unwrap_or_default();
+        self.limit("spec.routes.communities", texts.len(), rules::MAX_COMMUNITIES);
+        let mut communities = BTreeSet::new();
+        for (index, text) in texts.iter().enumerate() {
+            match Community::parse(text) {
+                Some(community) => drop(communities.insert(community)),
+                None => self.refuse(format!("spec.routes.communities[{index}]"), text, rules::COMMUNITY),
+            }
+        }
+        communities
     }
 
     fn per_node(&mut self, wire: &super::PerNode) -> PerNode {

@@ -51,6 +51,7 @@ fn pool() -> PoolObject {
         reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
         reuse_after: Duration::from_secs(300),
         reuse_after_node_loss: Duration::from_secs(3600),
+        communities: BTreeSet::new(),
     };
     PoolObject {
         name: "p".into(),
