@@ -214,7 +214,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 1_852_403_041,
+        default_value_t = PathId::DEFAULT.0,
         value_parser = clap::value_parser!(u32).range(1..),
         help_heading = ROUTES
     )]

@@ -10,12 +10,14 @@ use anyhow::{Context as _, Result, ensure};
 use cilium_node_ipam::model::community::Community;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::wire::gobgp::PathId;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use serde_json::json;
 
 use self::daemon::{Daemon, Shown};
+use crate::answers::{Said, ask};
 use crate::chronicle::Chronicle;
 use crate::scene::{PROMPT, SOON, ask_many, insist, join_one, wait_claims_carried};
 use crate::support::agent::Agent;
@@ -26,7 +28,7 @@ use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
 /// The path identifier of the controller.
-const OWN: u32 = 1_852_403_041;
+const OWN: u32 = PathId::DEFAULT.0;
 /// The short times of an election: a controller that is killed leaves its Lease behind.
 const TIMES: [&str; 6] = ["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"];
 
@@ -81,6 +83,12 @@ async fn wait_exact(rig: &Rig, daemon: &Daemon, nodes: &[(&str, usize)]) -> Resu
     .await
 }
 
+/// The answer of `routes --compare` about the table.
+async fn compare(rig: &Rig, address: &str) -> Result<Said> {
+    let flags = ["routes", "--compare", "--gobgp-address", address, "-o", "json"];
+    ask(&rig.control_plane, &flags).await
+}
+
 /// Returns when a path that is added from now on would show another second than these.
 async fn wait_next_second(paths: &BTreeMap<String, Shown>) {
     let latest = paths.values().map(|path| path.second).max().unwrap_or_default();
@@ -97,7 +105,7 @@ async fn the_table_has_one_path_per_prefix_through_restarts_of_both() -> Result<
         let daemon = Daemon::start(folder.path()).await?;
         daemon.add_foreign("10.9.0.0/24", "192.0.2.77").await?;
         // One of an earlier life of the controller, whose node is gone.
-        daemon.add("10.8.0.0/24", "192.0.2.66", cilium_node_ipam::wire::gobgp::PathId(OWN)).await?;
+        daemon.add("10.8.0.0/24", "192.0.2.66", PathId(OWN)).await?;
         // A full node does not ask for a third block of a family.
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).ipv6(124, &["fd00:1::/120"]);
         let pool = pool.with("perNode", json!({"maxBlocks": 2}));
@@ -106,6 +114,8 @@ async fn the_table_has_one_path_per_prefix_through_restarts_of_both() -> Result<
         let first = Agent::Fake(join_one(rig, NodeSpec::new("a")).await?);
         let second = join_one(rig, NodeSpec::new("b")).await?;
         let before = wait_exact(rig, &daemon, &[("a", 2), ("b", 2)]).await?;
+        let same = compare(rig, &daemon.address).await?;
+        ensure!(same.code == Some(0), "{} {}", same.text, same.errors);
 
         // A restart of the controller changes no path, and a new node shows that it has looked.
         wait_next_second(&before).await;
@@ -132,6 +142,10 @@ async fn the_table_has_one_path_per_prefix_through_restarts_of_both() -> Result<
         let removes = ["--routes", "remove", "--gobgp-address", &daemon.address];
         let controller = Controller::start_ready(&rig.control_plane, &[PROMPT, &removes].concat()).await?;
         wait_exact(rig, &daemon, &[]).await?;
+        let missing = compare(rig, &daemon.address).await?;
+        ensure!(missing.code == Some(1), "{} {}", missing.text, missing.errors);
+        let lacks = missing.json()?["items"][0]["missing"].clone();
+        ensure!(lacks.as_array().is_some_and(|prefixes| !prefixes.is_empty()), "{}", missing.text);
         let left = daemon.table().await?;
         ensure!(left.keys().eq([&prefix]) && left[&prefix][0].identifier == 0, "{left:?}");
         wait_claims_carried(rig).await?;
@@ -153,6 +167,7 @@ async fn a_block_cools_only_when_the_daemon_shows_that_its_path_is_gone() -> Res
         wait_exact(rig, &daemon, &[("a", 1)]).await?;
 
         // The node is lost while nobody can ask the daemon.
+        let daemon_address = daemon.address.clone();
         let stopped = daemon.stop().await?;
         agent.power_off().await;
         rig.cluster.delete_node("a").await?;
@@ -167,9 +182,16 @@ async fn a_block_cools_only_when_the_daemon_shows_that_its_path_is_gone() -> Res
         let story = states();
         ensure!(!story.iter().any(|step| step.contains("Cooling")), "{story:?}");
 
+        let away = compare(rig, &daemon_address).await?;
+        ensure!(
+            away.code == Some(2) && away.errors.contains("can't list the table of GoBGP"),
+            "{}",
+            away.errors
+        );
+
         // It comes back with the path of a replica that was paused.
         let daemon = stopped.start().await?;
-        daemon.add("10.1.0.0/28", "192.0.2.66", cilium_node_ipam::wire::gobgp::PathId(OWN)).await?;
+        daemon.add("10.1.0.0/28", "192.0.2.66", PathId(OWN)).await?;
         let agent = join_one(rig, NodeSpec::new("b")).await?;
         wait_exact(rig, &daemon, &[("b", 1)]).await?;
         let story = states();

@@ -3,15 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::{Live, Source, Verdict, block_on, fields};
+use crate::controller::gobgp::Daemon;
 use crate::controller::routes::read_node_states;
+use crate::model::frr::FrrNodeState;
 use crate::model::names::{NodeName, ten_of};
 use crate::net::cidr::{Cidr, Family};
-use crate::plan::routes::compare::Difference;
+use crate::plan::routes::compare::{Difference, Led};
 use crate::plan::routes::{NodeRoutes, NotAnnounced, announced, next_hops};
+use crate::wire::gobgp::PathId;
 use crate::world::World;
 
 /// List the prefixes that each node should announce: its published blocks, adjacent blocks as one prefix.
@@ -21,16 +24,26 @@ use crate::world::World;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cilium-node-ipam routes\n  cilium-node-ipam routes --format linux | sh -x\n  \
-                  cilium-node-ipam routes --format frr --asn 64512 --node node-a"
+                  cilium-node-ipam routes --format frr --asn 64512 --node node-a\n  \
+                  cilium-node-ipam routes --compare --gobgp-address 10.96.0.17:50051"
 )]
 pub struct Args {
     /// Only this node. May be repeated.
     #[arg(long, value_name = "NAME")]
     node: Vec<String>,
 
-    /// Compare with the networks that the frr-k8s daemon of each node runs, as its FRRNodeState says.
+    /// Compare with the networks that the frr-k8s daemon of each node runs, as its FRRNodeState says; or with the table of
+    /// --gobgp-address.
     #[arg(long, conflicts_with = "format")]
     compare: bool,
+
+    /// The gRPC API of the GoBGP daemon that announces the routes.
+    #[arg(long, value_name = "HOST:PORT", requires = "compare")]
+    gobgp_address: Option<String>,
+
+    /// The path identifier that marks the controller's paths in the table of the GoBGP daemon.
+    #[arg(long, value_name = "N", default_value_t = PathId::DEFAULT.0, requires = "gobgp_address")]
+    gobgp_path_id: u32,
 
     /// Print configuration instead of a table.
     #[arg(long, value_name = "FORMAT", value_enum, conflicts_with = "output")]
@@ -71,23 +84,35 @@ impl Announcing<'_> {
     }
 }
 
+impl Args {
+    /// The routes that daemons run.
+    async fn running(
+        &self,
+        live: &Live,
+        world: &World,
+        routes: &BTreeMap<NodeName, NodeRoutes>,
+    ) -> anyhow::Result<Led> {
+        if let Some(address) = &self.gobgp_address {
+            let daemon = Daemon::new(address, PathId(self.gobgp_path_id)).context("--gobgp-address")?;
+            let rib = daemon.list().await;
+            let rib = rib.map_err(|why| anyhow!("can't list the table of GoBGP {address}: {why}"))?;
+            return Ok(Led::of(world, routes, &rib));
+        }
+        let Live::Cluster(clients) = live else {
+            bail!("--compare needs a cluster, or --gobgp-address: remove --from")
+        };
+        let states = read_node_states(clients).await.context("can't list FRRNodeStates")?;
+        let of_state = |state: FrrNodeState| (state.node, state.networks.unwrap_or_default());
+        Ok(Led { to_nodes: states.into_iter().map(of_state).collect(), astray: BTreeMap::new() })
+    }
+}
+
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
         let (live, world, _) = args.cluster.read().await?;
-        let states = if args.compare {
-            let Live::Cluster(clients) = &live else { bail!("--compare needs a cluster: remove --from") };
-            let states = read_node_states(clients).await.context("can't list FRRNodeStates")?;
-            Some(
-                states
-                    .into_iter()
-                    .map(|state| (state.node, state.networks.unwrap_or_default()))
-                    .collect::<BTreeMap<_, _>>(),
-            )
-        } else {
-            None
-        };
         let routes = announced(&world);
+        let running = if args.compare { Some(args.running(&live, &world, &routes).await?) } else { None };
         let unknown: Vec<&String> =
             args.node.iter().filter(|name| world.node(&name.as_str().into()).is_none()).collect();
         if !unknown.is_empty() {
@@ -102,21 +127,33 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
                 node,
                 routes,
                 hops: hops(&world, node),
-                difference: states.as_ref().map(|states| {
-                    Difference::of(&world, routes, &states.get(node).cloned().unwrap_or_default())
+                difference: running.as_ref().map(|running| {
+                    Difference::of(&world, routes, &running.to_nodes.get(node).cloned().unwrap_or_default())
                 }),
             })
             .collect();
+        let astray: BTreeMap<Cidr, String> =
+            running.filter(|_| args.node.is_empty()).map(|running| running.astray).unwrap_or_default();
         let reasons = nodes.iter().flat_map(|node| node.routes.not_announced.values());
         let mut differences = nodes.iter().filter_map(|node| node.difference.as_ref());
-        let is_wrong =
-            reasons.clone().any(NotAnnounced::is_wrong) || differences.any(|found| !found.is_empty());
+        let is_wrong = reasons.clone().any(NotAnnounced::is_wrong)
+            || differences.any(|found| !found.is_empty())
+            || !astray.is_empty();
         let verdict = if is_wrong { Verdict::Found } else { Verdict::Fine };
         let items: Vec<Value> = nodes.iter().map(object).collect();
-        args.cluster.print("Routes", fields(json!({"items": items})), || match args.format {
+        let mut answer = json!({"items": items});
+        if args.compare {
+            let lines = astray.iter().map(|(prefix, hop)| json!({"prefix": prefix.to_string(), "via": hop}));
+            answer["astray"] = lines.collect();
+        }
+        args.cluster.print("Routes", fields(answer), || match args.format {
             None if args.compare => {
                 let headers = ["NODE", "PREFIXES", "MISSING", "UNEXPECTED"];
-                args.cluster.table(&headers, nodes.iter().map(compared))
+                let without_node = astray.iter().map(|(prefix, hop)| {
+                    let none = || "-".to_owned();
+                    vec![none(), none(), none(), format!("{prefix} via {hop}")]
+                });
+                args.cluster.table(&headers, nodes.iter().map(compared).chain(without_node))
             }
             None => args.cluster.table(&["NODE", "VIA", "PREFIXES", "NOT ANNOUNCED"], nodes.iter().map(row)),
             Some(Syntax::Linux) => nodes.iter().flat_map(linux).collect(),

@@ -1,10 +1,13 @@
 //! The routes that a daemon runs, compared with those that its node should announce.
 //!
-//! A daemon also runs routes of other writers, such as Services. Only those in the ranges of pools or blocks count.
+//! A daemon also runs routes of other writers, such as Services. Only those in the ranges of pools or blocks count. In the
+//! table of a central daemon the exporter's own paths count.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::announced::NodeRoutes;
+use super::announced::{NodeRoutes, next_hops};
+use crate::model::gobgp::Rib;
+use crate::model::names::NodeName;
 use crate::net::cidr::Cidr;
 use crate::world::World;
 
@@ -21,14 +24,10 @@ impl Difference {
     /// The difference for a daemon that runs these networks.
     #[must_use]
     pub fn of(world: &World, routes: &NodeRoutes, networks: &BTreeSet<Cidr>) -> Self {
-        let is_known = |network: &Cidr| {
-            world.ledger().pools_over(*network).next().is_some()
-                || world.ledger().overlapping_claims(*network).next().is_some()
-        };
         let others = networks.difference(&routes.prefixes).copied();
         Self {
             missing: routes.prefixes.difference(networks).copied().collect(),
-            unexpected: others.filter(is_known).collect(),
+            unexpected: others.filter(|network| is_known(world, *network)).collect(),
         }
     }
 
@@ -36,5 +35,49 @@ impl Difference {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.missing.is_empty() && self.unexpected.is_empty()
+    }
+}
+
+/// Whether a network is in the ranges of pools or blocks.
+fn is_known(world: &World, network: Cidr) -> bool {
+    world.ledger().pools_over(network).next().is_some()
+        || world.ledger().overlapping_claims(network).next().is_some()
+}
+
+/// The exporter's paths in the table of a central daemon, by the node to which they lead.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Led {
+    /// The prefixes that lead to each node with blocks.
+    pub to_nodes: BTreeMap<NodeName, BTreeSet<Cidr>>,
+    /// The paths that lead to no node with blocks, or are in no range of a pool, and the address of each.
+    pub astray: BTreeMap<Cidr, String>,
+}
+
+impl Led {
+    /// The paths of a table, for nodes with these routes. A path that leads to an address of several nodes counts
+    /// for the one that should announce it.
+    #[must_use]
+    pub fn of(world: &World, routes: &BTreeMap<NodeName, NodeRoutes>, rib: &Rib) -> Self {
+        let mut led = Self::default();
+        for (prefix, path) in &rib.own {
+            let hop = match path {
+                Ok(path) => path.next_hop,
+                Err(why) => {
+                    led.astray.insert(*prefix, why.clone());
+                    continue;
+                }
+            };
+            let has_hop = |name: &NodeName| {
+                world.node(name).is_some_and(|node| next_hops(node).values().any(|own| *own == hop))
+            };
+            let mut nodes = routes.iter().filter(|(name, _)| has_hop(name)).peekable();
+            let first = nodes.peek().map(|(name, _)| *name);
+            let announcing = nodes.find(|(_, routes)| routes.prefixes.contains(prefix)).map(|(name, _)| name);
+            match announcing.or(first.filter(|_| is_known(world, *prefix))) {
+                Some(name) => drop(led.to_nodes.entry(name.clone()).or_default().insert(*prefix)),
+                None => drop(led.astray.insert(*prefix, hop.to_string())),
+            }
+        }
+        led
     }
 }

@@ -8,6 +8,8 @@ use crate::model::leadership::Leadership;
 use crate::model::plan::RoutesPlan;
 use crate::model::speaker::{Speaker, SpeakerKind, SpeakerNews};
 use crate::plan::routes;
+use crate::plan::routes::announced;
+use crate::plan::routes::compare::{Difference, Led};
 use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::world::gobgp::{Announcing, GobgpPolicy};
 
@@ -386,4 +388,25 @@ fn blocks_of_other_communities_are_prefixes_of_their_own() {
     plans(&cluster, "");
     cluster.observe("pool p 10.0.0.0/25 26 @121");
     apply(&mut cluster, "add 10.0.0.0/25 via 192.0.2.1");
+}
+
+#[test]
+fn a_table_is_compared_by_the_nodes_to_which_its_paths_lead() {
+    let cluster = exporting(&format!("{A}\n{B}"));
+    let routes = announced(&cluster.world);
+    let table =
+        rib(&["10.0.0.0/26 via 192.0.2.1", "10.0.0.128/26 via 192.0.2.1", "10.9.0.0/24 via 192.0.2.1"]);
+    let led = Led::of(&cluster.world, &routes, &table);
+    let difference = |name: &str| {
+        let networks = led.to_nodes.get(&name.into()).cloned().unwrap_or_default();
+        let found = Difference::of(&cluster.world, &routes[&name.into()], &networks);
+        let texts = |prefixes: &BTreeSet<Cidr>| prefixes.iter().map(ToString::to_string).collect::<Vec<_>>();
+        (texts(&found.missing), texts(&found.unexpected))
+    };
+    assert_eq!(difference("a"), (vec![], vec!["10.0.0.128/26".to_owned()]));
+    assert_eq!(difference("b"), (vec!["10.0.0.64/26".to_owned()], vec![]));
+    let astray: Vec<_> = led.astray.iter().map(|(prefix, hop)| format!("{prefix} via {hop}")).collect();
+    assert_eq!(astray, ["10.9.0.0/24 via 192.0.2.1"], "in no range");
+    let lost = Led::of(&cluster.world, &routes, &rib(&["10.0.0.64/26 via 192.0.2.9"]));
+    assert_eq!(lost.astray.len(), 1, "no node has the address");
 }

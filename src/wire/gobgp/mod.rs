@@ -34,6 +34,11 @@ const ORIGIN_IGP: u32 = 0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathId(pub u32);
 
+impl PathId {
+    /// The default. No other program has it by chance.
+    pub const DEFAULT: Self = Self(1_852_403_041);
+}
+
 /// The request that adds a path, at this second of the wall clock, which GoBGP shows as its age.
 #[must_use]
 pub fn add(prefix: Cidr, path: &RibPath, id: PathId, second: i64) -> api::AddPathRequest {
