@@ -1,444 +1,30 @@
 //! `cilium-node-ipam run`: the controller, and its dry run.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context as _;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use super::metrics_port::{MetricsPort, OBSERVATION};
+mod flags;
+
+pub use flags::Args;
+
 use crate::controller::client::Clients;
 use crate::controller::contact::Contact;
 use crate::controller::dry_run;
 use crate::controller::gather::{self, GatherOptions};
-use crate::controller::gobgp::Daemon;
 use crate::controller::lead::Lead;
 use crate::controller::lease::{Election, Timing};
-use crate::controller::mode::ModeSource;
 use crate::controller::review::Reviews;
-use crate::controller::routes::RouteExport;
-use crate::controller::run::Options;
 use crate::controller::tasks::Tasks;
-use crate::model::release::Release;
-use crate::net::cidr::Family;
-use crate::plan::{CiliumNodeOrigin, PodIpPoolOrigin, Policy, ReclaimPolicy};
-use crate::publisher::Mode;
-use crate::publisher::ipam_mode::IpamMode;
-use crate::publisher::settings::{self, OwnAddresses, Settings};
-use crate::publisher::static_mode::NodeField;
 use crate::telemetry::access::Access;
 use crate::telemetry::{Telemetry, http, logs, scrape};
-use crate::wire::carrier_patch::ManagedFields;
-use crate::wire::gobgp::PathId;
-use crate::world::frr::Exporting;
-use crate::world::gobgp::{Announcing, GobgpPolicy};
-
-/// Run the controller: give nodes blocks from the pools that select them, and more blocks as they fill up.
-///
-/// The controller finds its API server in this order: --kubeconfig, KUBECONFIG, ~/.kube/config, its own pod.
-///
-/// It writes only if `cilium-config` names one of --modes. Otherwise it is passive, and /readyz says why. On SIGTERM
-/// it finishes the writes in flight, and then exits.
-#[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-#[command(group = clap::ArgGroup::new("speaker").args(["routes_template", "gobgp_address"]))]
-#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-pub struct Args {
-    /// Print the writes that the cluster needs now, one line per write, and exit without writing.
-    #[arg(long, help_heading = CLUSTER)]
-    dry_run: bool,
-
-    /// The kubeconfig file to use instead of KUBECONFIG.
-    #[arg(long, value_name = "FILE", help_heading = CLUSTER)]
-    kubeconfig: Option<PathBuf>,
-
-    /// The namespace of Cilium: of `cilium-config`, CiliumNodeConfigs and the agents' Pods.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "kube-system",
-        env = "CILIUM_NAMESPACE",
-        help_heading = CILIUM
-    )]
-    cilium_namespace: String,
-
-    /// The modes of Cilium in which the controller may write: crd, multi-pool, cluster-pool, kubernetes.
-    ///
-    /// In all modes but crd another allocator serves the nodes by default. Name a mode only after you have turned its
-    /// other allocator off.
-    #[arg(
-        long,
-        value_name = "MODES",
-        value_delimiter = ',',
-        default_value = "crd",
-        help_heading = CILIUM
-    )]
-    modes: Vec<IpamMode>,
-
-    /// Where to write a node's blocks in Cilium's mode kubernetes: `spec` (podCIDRs) or `annotations`.
-    ///
-    /// podCIDRs of a Node are immutable once set. Agents read annotations only with `annotate-k8s-node: true`.
-    #[arg(long, value_name = "FIELD", default_value = "spec", help_heading = CILIUM)]
-    node_field: NodeField,
-
-    /// The namespace of the controller. Its ConfigMap `cilium-node-ipam` there can freeze the controller.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "kube-system",
-        env = "POD_NAMESPACE",
-        help_heading = CLUSTER
-    )]
-    namespace: String,
-
-    /// Assume agents of this version in the mode crd, instead of reading `cilium-config`.
-    #[arg(long, value_name = "VERSION", requires = "families", help_heading = CILIUM)]
-    assume_cilium: Option<Release>,
-
-    /// The IP families that the agents run, with --assume-cilium: ipv4, ipv6, or ipv4,ipv6.
-    #[arg(
-        long,
-        value_name = "FAMILIES",
-        value_delimiter = ',',
-        requires = "assume_cilium",
-        value_parser = family,
-        help_heading = CILIUM
-    )]
-    families: Vec<Family>,
-
-    /// The minimum time between two changes of the CiliumNode of a served node.
-    ///
-    /// Agents write the same object, and an agent exits after too many conflicts in a row. One write does not wait: the
-    /// annotation that proves a block absent.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "2s",
-        value_parser = humantime::parse_duration,
-        help_heading = REQUESTS
-    )]
-    min_write_interval: Duration,
-
-    /// How long an agent may be silent before the controller sends it a usage query (5s to 2m).
-    ///
-    /// A draining block is kept if the agent does not answer within 10 intervals. Its node starts no other drain for 2
-    /// intervals.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "30s",
-        value_parser = usage_query_interval,
-        help_heading = CILIUM
-    )]
-    usage_query_interval: Duration,
-
-    /// How long a node waits for its first block while its Node has an uninitialized taint; 0s turns the wait off.
-    ///
-    /// A cloud controller or Cluster API removes the taint after it has set the labels of the Node.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "60s",
-        value_parser = humantime::parse_duration,
-        help_heading = CLUSTER
-    )]
-    wait_for_initialization: Duration,
-
-    /// Reserve no addresses in a node's first block for the agent's router, health endpoint and ingress.
-    ///
-    /// The agent may then take them from any block, and that block stays as long as the node exists.
-    #[arg(long, help_heading = CILIUM)]
-    no_reserved_addresses: bool,
-
-    /// Create the CiliumNode of a selected node as soon as its Node exists, before its agent does.
-    ///
-    /// The agent takes the object over. Needs the right to create CiliumNodes.
-    #[arg(long, help_heading = CILIUM)]
-    create_ciliumnodes: bool,
-
-    /// In the mode multi-pool, create the CiliumPodIPPools of all pools, and add missing families and ranges.
-    ///
-    /// CiliumPodIPPools that another writer created are left unchanged.
-    #[arg(long, help_heading = CILIUM)]
-    create_podippools: bool,
-
-    /// How the routes of nodes' blocks are announced: `frr-k8s` by one FRRConfiguration per node, `gobgp` by the table of a
-    /// GoBGP daemon, `off` not at all.
-    ///
-    /// `off` leaves earlier FRRConfigurations and paths of the controller in place. `remove` deletes those of
-    /// --routes-template or --gobgp-address, and so withdraws the routes.
-    #[arg(
-        long,
-        value_name = "HOW",
-        value_enum,
-        default_value_t = RoutesFlag::Off,
-        requires_ifs = [("frr-k8s", "routes_template"), ("gobgp", "gobgp_address"), ("remove", "speaker")],
-        help_heading = ROUTES
-    )]
-    routes: RoutesFlag,
-
-    /// The FRRConfiguration whose routers and neighbors all nodes get, in the namespace of the frr-k8s daemons.
-    ///
-    /// Its `nodeSelector` must match no node.
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = template, help_heading = ROUTES)]
-    routes_template: Option<(String, String)>,
-
-    /// The gRPC API of the GoBGP daemon that announces the routes. It is used without TLS.
-    ///
-    /// Who can reach this API can change every route: serve it on a loopback address or inside the cluster only.
-    #[arg(long, value_name = "HOST:PORT", help_heading = ROUTES)]
-    gobgp_address: Option<String>,
-
-    /// Maximum number of paths that the controller has in the table of the GoBGP daemon.
-    ///
-    /// Above it no path is added.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 20_000,
-        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
-        help_heading = ROUTES
-    )]
-    gobgp_max_prefixes: u32,
-
-    /// The path identifier that marks the controller's paths in the table of the GoBGP daemon.
-    ///
-    /// Clusters that share a daemon need one each. Paths with another identifier are never changed.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = PathId::DEFAULT.0,
-        value_parser = clap::value_parser!(u32).range(1..),
-        help_heading = ROUTES
-    )]
-    gobgp_path_id: u32,
-
-    /// Also reclaim blocks from nodes whose agent is Cilium 1.12, 1.13 or of unknown version.
-    ///
-    /// An agent of 1.12 may give an address to a pod during its release. Agents of both versions exit after ten conflicts
-    /// in a row.
-    #[arg(long, help_heading = RECLAIM)]
-    reclaim_opt_in: bool,
-
-    /// Maximum number of nodes whose agents release addresses at the same time.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 20,
-        value_parser = clap::value_parser!(u16).range(1..=1000),
-        help_heading = RECLAIM
-    )]
-    reclaim_at_once: u16,
-
-    /// Maximum number of blocks that may start draining per minute.
-    ///
-    /// If surplus blocks exceed it, reclaim stops until `freeze-reclaim` is set and removed, or the controller restarts.
-    /// Blocks of drained or deleted pools wait for the next minute.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 120,
-        value_parser = clap::value_parser!(u16).range(1..=10000),
-        help_heading = RECLAIM
-    )]
-    reclaim_per_minute: u16,
-
-    /// Maximum number of concurrent writes.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 32,
-        value_parser = clap::value_parser!(u16).range(1..=256),
-        help_heading = REQUESTS
-    )]
-    max_parallel_writes: u16,
-
-    /// Time limit of one request. A write without an answer is settled by reading the object.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "10s",
-        value_parser = humantime::parse_duration,
-        help_heading = REQUESTS
-    )]
-    request_timeout: Duration,
-
-    /// Interval between self-checks, which compare the internal state with all objects.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "5m",
-        value_parser = pause,
-        help_heading = REQUESTS
-    )]
-    self_check_interval: Duration,
-
-    /// Keep `metadata.managedFields` of CiliumNodes. Without it every agent receives half the bytes.
-    #[arg(long, help_heading = REQUESTS)]
-    keep_managed_fields: bool,
-
-    /// Address of /livez and /readyz, and of /metrics and /map if it is a loopback address.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9920", help_heading = OBSERVATION)]
-    listen: SocketAddr,
-
-    /// Write the listening address to this file. Useful with port 0 in --listen.
-    #[arg(long, value_name = "FILE", help_heading = OBSERVATION)]
-    address_file: Option<PathBuf>,
-
-    #[command(flatten)]
-    metrics: MetricsPort,
-
-    /// Format of the log on standard error. RUST_LOG adds to its filter.
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        value_enum,
-        default_value_t = logs::Format::Text,
-        help_heading = OBSERVATION
-    )]
-    log_format: logs::Format,
-
-    /// Elect one replica by the Lease `cilium-node-ipam` in --cilium-namespace.
-    ///
-    /// The leader writes. All other replicas stand by with up-to-date caches. Without an election addresses stay safe, but
-    /// the replicas repeat each other's work.
-    #[arg(
-        long,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = true,
-        default_missing_value = "true",
-        action = clap::ArgAction::Set,
-        help_heading = ELECTION
-    )]
-    leader_elect: bool,
-
-    /// How long a standby waits after the last change of the Lease before it takes over, in whole seconds.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "15s",
-        value_parser = humantime::parse_duration,
-        help_heading = ELECTION
-    )]
-    lease_duration: Duration,
-
-    /// How long the leader keeps writing without a successful renewal. Must be shorter than --lease-duration.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "10s",
-        value_parser = humantime::parse_duration,
-        help_heading = ELECTION
-    )]
-    renew_deadline: Duration,
-
-    /// Time between two renewals or attempts. 1.2 times this must be shorter than --renew-deadline.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "2s",
-        value_parser = humantime::parse_duration,
-        help_heading = ELECTION
-    )]
-    retry_period: Duration,
-}
-
-const CLUSTER: &str = "Cluster";
-const CILIUM: &str = "Cilium";
-const ROUTES: &str = "Routes";
-const RECLAIM: &str = "Reclaim";
-const REQUESTS: &str = "Requests";
-
-const ELECTION: &str = "Leader election";
-
-const EXAMPLES: &str = "\
-Examples:
-  Print the writes that the cluster of the current kubeconfig needs, without writing:
-    cilium-node-ipam run --dry-run
-  Serve a cluster in Cilium's mode multi-pool, after its operator has stopped allocating:
-    cilium-node-ipam run --modes=multi-pool --create-podippools";
-
-/// How routes are announced, as the flag names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum RoutesFlag {
-    /// The controller has nothing to do with routes.
-    Off,
-    /// One FRRConfiguration per node.
-    FrrK8s,
-    /// Paths in the table of a GoBGP daemon.
-    Gobgp,
-    /// The controller deletes its FRRConfigurations, or withdraws its paths.
-    Remove,
-}
-
-/// The namespace and the name of a template.
-fn template(text: &str) -> Result<(String, String), String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-            Ok((namespace.to_owned(), name.to_owned()))
-        }
-        _ => Err("must be NAMESPACE/NAME of an FRRConfiguration".to_owned()),
-    }
-}
-
-/// The name of this process in the Lease: its Pod's name, which people know, and its Pod's uid, which no other process ever
-/// has. Outside of a Pod both are replaced: by the name of the machine, and by chance.
-fn identity(pod: Option<(String, String)>, machine: &str) -> String {
-    let (name, uid) =
-        pod.unwrap_or_else(|| (machine.to_owned(), uuid::Uuid::new_v4().as_hyphenated().to_string()));
-    format!("{name}_{uid}")
-}
-
-/// The name and uid of the Pod in which this process runs, as the manifests pass them.
-fn pod() -> Option<(String, String)> {
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let uid = variable("POD_UID")?;
-    Some((variable("POD_NAME").unwrap_or_else(|| "pod".to_owned()), uid))
-}
-
-/// The name of the machine, for people: `/etc/hostname` or the name that the shell exports.
-fn machine() -> String {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let name = kernel.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
-    name.unwrap_or_else(|| "unknown".to_owned())
-}
-
-/// A duration that is not zero.
-fn pause(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
-        Ok(pause) => Ok(pause),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// An agent reports up to 15 s late, and a draining block is kept if the agent does not answer within ten intervals. New
-/// pods get no address of the block meanwhile.
-fn usage_query_interval(text: &str) -> Result<Duration, String> {
-    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if (Duration::from_secs(5)..=Duration::from_secs(120)).contains(&interval) {
-        Ok(interval)
-    } else {
-        Err("must be from 5s to 2m".to_owned())
-    }
-}
-
-fn family(text: &str) -> Result<Family, String> {
-    match text {
-        "ipv4" => Ok(Family::V4),
-        "ipv6" => Ok(Family::V6),
-        other => Err(format!("`{other}` is neither ipv4 nor ipv6")),
-    }
-}
 
 /// Runs the controller, or its dry run.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -458,12 +44,12 @@ async fn start(args: Args) -> anyhow::Result<()> {
         .context("can't create a Kubernetes client")?;
     if args.dry_run {
         let options = GatherOptions {
-            mode: mode(&args),
+            mode: args.mode(),
             namespace: args.namespace.clone(),
             cilium_namespace: args.cilium_namespace.clone(),
             time_limit: gather::TIME_LIMIT,
         };
-        return dry_run::run(&clients, &options, policy(&args)).await;
+        return dry_run::run(&clients, &options, args.policy()).await;
     }
     let election = args
         .leader_elect
@@ -482,7 +68,7 @@ async fn serve(
     election: Option<Election>,
     telemetry: Telemetry,
 ) -> anyhow::Result<()> {
-    let options = options(&args)?;
+    let options = args.options()?;
     let stop = CancellationToken::new();
     let listener =
         http::bind(args.listen).await.with_context(|| format!("can't listen on {}", args.listen))?;
@@ -530,78 +116,26 @@ fn announce(file: &Path, address: SocketAddr) -> std::io::Result<()> {
     std::fs::rename(part, file)
 }
 
-fn options(args: &Args) -> anyhow::Result<Options> {
-    Ok(Options {
-        mode: mode(args),
-        namespace: args.namespace.clone(),
-        cilium_namespace: args.cilium_namespace.clone(),
-        policy: policy(args),
-        max_parallel_writes: usize::from(args.max_parallel_writes),
-        managed_fields: if args.keep_managed_fields { ManagedFields::Kept } else { ManagedFields::Dropped },
-        self_check_interval: args.self_check_interval,
-        routes: routes(args)?,
-    })
+/// The name of this process in the Lease: its Pod's name, which people know, and its Pod's uid, which no other process ever
+/// has. Outside of a Pod both are replaced: by the name of the machine, and by chance.
+fn identity(pod: Option<(String, String)>, machine: &str) -> String {
+    let (name, uid) =
+        pod.unwrap_or_else(|| (machine.to_owned(), uuid::Uuid::new_v4().as_hyphenated().to_string()));
+    format!("{name}_{uid}")
 }
 
-/// How routes are announced.
-fn routes(args: &Args) -> anyhow::Result<Option<RouteExport>> {
-    // The command line requires one of both, but not where the other is given.
-    let by_frr = |exporting: fn(String) -> Exporting| {
-        let template = args.routes_template.clone().context("--routes-template is required")?;
-        Ok(Some(RouteExport::FrrK8s { namespace: template.0, exporting: exporting(template.1) }))
-    };
-    let by_gobgp = |announcing| {
-        let address = args.gobgp_address.as_ref().context("--gobgp-address is required")?;
-        let daemon = Daemon::new(address, PathId(args.gobgp_path_id)).context("--gobgp-address")?;
-        let max_prefixes = usize::try_from(args.gobgp_max_prefixes)?;
-        let policy = GobgpPolicy { announcing, daemon: address.clone(), max_prefixes };
-        Ok(Some(RouteExport::Gobgp { daemon, policy }))
-    };
-    match args.routes {
-        RoutesFlag::Off => Ok(None),
-        RoutesFlag::FrrK8s => by_frr(|name| Exporting::By(name.into())),
-        RoutesFlag::Gobgp if !args.leader_elect => {
-            bail!("--routes gobgp needs the election: GoBGP accepts the changes of every replica")
-        }
-        RoutesFlag::Gobgp => by_gobgp(Announcing::Blocks),
-        RoutesFlag::Remove if args.gobgp_address.is_some() => by_gobgp(Announcing::Nothing),
-        RoutesFlag::Remove => by_frr(|_| Exporting::Nothing),
-    }
+/// The name and uid of the Pod in which this process runs, as the manifests pass them.
+fn pod() -> Option<(String, String)> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let uid = variable("POD_UID")?;
+    Some((variable("POD_NAME").unwrap_or_else(|| "pod".to_owned()), uid))
 }
 
-fn mode(args: &Args) -> ModeSource {
-    let own = if args.no_reserved_addresses { OwnAddresses::Anywhere } else { OwnAddresses::Kept };
-    let Some(release) = args.assume_cilium else {
-        let settings =
-            Settings { modes: args.modes.iter().copied().collect(), own, node_field: args.node_field };
-        return ModeSource::ConfigMapIn(args.cilium_namespace.clone(), settings);
-    };
-    info!(version = %release, "--assume-cilium: cilium-config is not read");
-    let families = args.families.iter().copied().collect::<BTreeSet<Family>>();
-    ModeSource::Assumed(Mode::Active(settings::assumed(families, own)), release)
-}
-
-fn policy(args: &Args) -> Policy {
-    Policy {
-        min_write_interval: args.min_write_interval,
-        question_interval: args.usage_query_interval,
-        initialization: args.wait_for_initialization,
-        cilium_nodes: if args.create_ciliumnodes {
-            CiliumNodeOrigin::Controller
-        } else {
-            CiliumNodeOrigin::Agent
-        },
-        pod_ip_pools: if args.create_podippools {
-            PodIpPoolOrigin::Controller
-        } else {
-            PodIpPoolOrigin::Administrator
-        },
-        reclaim: ReclaimPolicy {
-            opt_in: args.reclaim_opt_in,
-            at_once: args.reclaim_at_once.into(),
-            per_minute: args.reclaim_per_minute.into(),
-        },
-    }
+/// The name of the machine, for people: `/etc/hostname` or the name that the shell exports.
+fn machine() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = kernel.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+    name.unwrap_or_else(|| "unknown".to_owned())
 }
 
 async fn config(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Config> {
@@ -619,21 +153,7 @@ async fn config(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Config> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    #[test]
-    fn a_command_line_without_flags_is_the_default_policy() {
-        let line = Line::try_parse_from(["run"]).unwrap();
-        assert_eq!(policy(&line.args), Policy::DEFAULT);
-    }
 
     #[test]
     fn a_process_is_known_by_its_pod_or_else_by_chance() {
@@ -641,56 +161,5 @@ mod tests {
         assert_eq!(identity(pod(), "machine"), "ipam-1_0a1b");
         let (one, other) = (identity(None, "machine"), identity(None, "machine"));
         assert!(one.starts_with("machine_") && one != other, "{one} {other}");
-    }
-
-    #[test]
-    fn the_election_is_turned_off_by_false_alone() {
-        let leads = |line: &[&str]| Line::try_parse_from(line).map(|line| line.args.leader_elect).ok();
-        assert_eq!(leads(&["run"]), Some(true));
-        assert_eq!(leads(&["run", "--leader-elect"]), Some(true));
-        assert_eq!(leads(&["run", "--leader-elect=false"]), Some(false));
-        assert_eq!(leads(&["run", "--leader-elect", "false"]), None);
-    }
-
-    #[test]
-    fn usage_queries_are_neither_a_storm_nor_too_late() {
-        for (text, expected) in [
-            ("4s", Err("must be from 5s to 2m")),
-            ("5s", Ok(Duration::from_secs(5))),
-            ("2m", Ok(Duration::from_secs(120))),
-            ("121s", Err("must be from 5s to 2m")),
-        ] {
-            assert_eq!(usage_query_interval(text), expected.map_err(str::to_owned), "{text}");
-        }
-    }
-    #[test]
-    fn each_way_of_routes_requires_what_it_needs() {
-        let export = |line: &str| {
-            let line = Line::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
-            let export = routes(&line.args).map_err(|error| error.to_string())?;
-            Ok::<_, String>(match export {
-                Some(RouteExport::FrrK8s { exporting, .. }) => format!("{exporting:?}"),
-                Some(RouteExport::Gobgp { policy, .. }) => {
-                    format!("{:?} {}", policy.announcing, policy.daemon)
-                }
-                None => "nothing".to_owned(),
-            })
-        };
-        let refused = |line: &str| export(line).unwrap_err();
-        assert_eq!(export("run").unwrap(), "nothing");
-        assert_eq!(export("run --routes gobgp --gobgp-address g:1").unwrap(), "Blocks g:1");
-        assert_eq!(export("run --routes remove --gobgp-address g:1").unwrap(), "Nothing g:1");
-        assert_eq!(export("run --routes remove --routes-template n/t").unwrap(), "Nothing");
-        let other = ["--routes frr-k8s --gobgp-address g:1", "--routes gobgp --routes-template n/t"];
-        for line in ["--routes gobgp", "--routes remove", "--routes frr-k8s"].into_iter().chain(other) {
-            let why = refused(&format!("run {line}"));
-            assert!(why.contains("required"), "{line}: {why}");
-        }
-        let both = "run --routes gobgp --gobgp-address g:1 --routes-template n/t";
-        assert!(refused(both).contains("cannot be used with"), "{}", refused(both));
-        assert!(refused("run --routes gobgp --gobgp-address g:1 --leader-elect=false").contains("election"));
-        for address in ["g", "g:", ":1", "g:x", "g:70000"] {
-            assert_eq!(refused(&format!("run --routes gobgp --gobgp-address {address}")), "--gobgp-address");
-        }
     }
 }
