@@ -1,6 +1,7 @@
 //! The tests that take longer than `make test` has time for; `make test-routes` runs them.
 
 use anyhow::{Context as _, Result, ensure};
+use cilium_node_ipam::net::cidr::Cidr;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -157,11 +158,15 @@ async fn a_block_moves_only_when_its_route_is_gone() -> Result<()> {
         .await?;
         controller.wait_logged("RouteRefused", SOON).await?;
         // The leaving block has a prefix of its own by now, or is in one with the others. The router knows a way to it.
-        let has =
-            |routes: &[crate::support::lab::Route]| routes.iter().filter(|route| route.node == "a").count();
-        ensure!(has(&scene.lab.table().await?) > 0);
         let claims = rig.cluster.claims_of("a");
         ensure!(claims.iter().all(|claim| claim.state != "Cooling"), "{claims:?}");
+        let leaving = claims.iter().find(|claim| claim.state == "Releasing").context("none is leaving")?;
+        let leaving: Cidr = leaving.cidr.parse()?;
+        let table = scene.lab.table().await?;
+        let mut ways = table.iter().filter(|route| {
+            route.node == "a" && route.prefix.parse::<Cidr>().is_ok_and(|prefix| prefix.overlaps(leaving))
+        });
+        ensure!(ways.next().is_some(), "no route of {leaving} in {table:?}");
 
         configurations(rig).0.delete("conflicting", &DeleteParams::default()).await?;
         rig.cluster.relabel_node("a", &[("conflict", None)]).await?;
