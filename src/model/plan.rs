@@ -387,6 +387,8 @@ pub enum PoolPlan {
     Unchanged,
     /// It was looked at, and its status is right.
     UpToDate,
+    /// The same, until this time: then its history needs another sample.
+    UpToDateUntil(Duration),
     /// It was looked at a moment ago, or its writes fail; look again at this time.
     Later(Duration),
     /// Write these: its finalizers, or statuses of the pool and of its claims. There is at least one.
@@ -398,7 +400,7 @@ impl PoolPlan {
     #[must_use]
     pub fn into_writes(self) -> Vec<Write> {
         match self {
-            Self::Unchanged | Self::UpToDate | Self::Later(_) => Vec::new(),
+            Self::Unchanged | Self::UpToDate | Self::UpToDateUntil(_) | Self::Later(_) => Vec::new(),
             Self::Write(writes) => writes,
         }
     }

@@ -78,7 +78,7 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
     match (writes.is_empty(), settles) {
         (false, _) => PoolPlan::Write(writes),
         (true, Some(settles)) => PoolPlan::Later(settles),
-        (true, None) => next_sample(object, now).map_or(PoolPlan::UpToDate, PoolPlan::Later),
+        (true, None) => next_sample(object, now).map_or(PoolPlan::UpToDate, PoolPlan::UpToDateUntil),
     }
 }
 

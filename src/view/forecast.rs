@@ -23,10 +23,13 @@ pub const LEAST: Duration = Duration::from_secs(2 * 3600);
 /// The shortest time between two samples. A pool thus has one more write of its status per hour at most, and eight samples.
 pub const INTERVAL: Duration = Duration::from_secs(3600);
 
+/// How far the clock of another replica may be ahead.
+const TOLERANCE: Duration = INTERVAL;
+
 /// The time of the next sample; `None` as long as the count of the last one holds.
 #[must_use]
 pub fn next_sample(history: &[Sample], counts: FamilyCounts, now: Timestamp) -> Option<Timestamp> {
-    match history.last().filter(|last| last.at <= now) {
+    match history.last().filter(|last| last.at <= now + TOLERANCE) {
         Some(last) if last.on_nodes == counts.on_nodes() => None,
         Some(last) => Some(last.at.checked_add(INTERVAL).unwrap_or(now)),
         None => Some(now),
@@ -41,7 +44,7 @@ pub fn history(before: &[Sample], counts: FamilyCounts, now: Timestamp) -> Vec<S
         return history;
     }
     // A clock that was set back leaves samples from the future.
-    history.retain(|sample| sample.at <= now);
+    history.retain(|sample| sample.at <= now + TOLERANCE);
     history.push(Sample { at: now, on_nodes: counts.on_nodes() });
     let n_over = history.iter().skip(1).take_while(|sample| sample.at <= start(now)).count();
     history.split_off(n_over)
@@ -155,8 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_starts_a_new_history() {
+    fn a_clock_that_was_set_back_starts_a_new_history_and_one_that_is_behind_does_not() {
         let before = recorded(&[(600, 50, 0, 100)]);
+        assert_eq!(history(&before, counts((51, 0, 100)), at(590)), before);
         assert_eq!(full_in(&before, counts((50, 0, 100)), at(0)), None);
         assert_eq!(history(&before, counts((50, 0, 100)), at(0)), [Sample { at: at(0), on_nodes: 50 }]);
     }

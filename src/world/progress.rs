@@ -211,8 +211,11 @@ impl World {
         }
         match decision {
             PoolPlan::Unchanged => {}
-            PoolPlan::UpToDate => {
+            PoolPlan::UpToDate | PoolPlan::UpToDateUntil(_) => {
                 self.agenda.status_looked_at(pool, now.uptime);
+                if let PoolPlan::UpToDateUntil(wake) = decision {
+                    self.agenda.wake_pool(pool, *wake);
+                }
                 if let Some((mut pause, mut writes)) = self.pool_writes.remove(pool) {
                     pause.end();
                     writes.nothing_is_needed(|target, content| self.shows(target, content));

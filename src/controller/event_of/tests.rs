@@ -120,7 +120,7 @@ impl Rig {
         let plan = plan::pool(&cluster.world, &"p".into(), Policy::DEFAULT, cluster.now);
         let writes = match plan {
             PoolPlan::Write(writes) => writes,
-            PoolPlan::UpToDate => return Vec::new(),
+            PoolPlan::UpToDate | PoolPlan::UpToDateUntil(_) => return Vec::new(),
             PoolPlan::Unchanged | PoolPlan::Later(_) => panic!("{plan:?}"),
         };
         // The status of a cooling claim, if it is due too, is behind that of its pool.

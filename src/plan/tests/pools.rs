@@ -234,14 +234,14 @@ fn a_replica_that_loses_each_race_for_a_status_waits_no_longer_for_the_next() {
         let soon = cluster.now.uptime + Duration::from_millis(250);
         assert!(matches!(cluster.pool_plan("p"), PoolPlan::Later(at) if at <= soon), "round {round}");
         cluster.other_replica_writes("p", revision + 1);
-        cluster.pass(3600);
-        cluster.other_replica_writes("p", revision + 2);
-        assert_eq!(cluster.settle_pool("p", 0), "UpToDate");
-        cluster.delete(Kind::Claim, "10.0.0.0-28", revision + 3);
+        cluster.pass(3500);
+        // Until the next sample of its history, where the number of blocks has changed since the last one.
+        assert!(cluster.settle_pool("p", 0).starts_with("UpToDate"), "round {round}");
+        cluster.delete(Kind::Claim, "10.0.0.0-28", revision + 2);
+        cluster.other_replica_writes("p", revision + 3);
+        cluster.pass(3500);
         cluster.other_replica_writes("p", revision + 4);
-        cluster.pass(3600);
-        cluster.other_replica_writes("p", revision + 5);
-        assert_eq!(cluster.settle_pool("p", 0), "UpToDate");
+        assert!(cluster.settle_pool("p", 0).starts_with("UpToDate"), "round {round}");
     }
 }
 

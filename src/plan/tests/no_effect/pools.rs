@@ -19,7 +19,7 @@ fn written_to_pool(
     while cluster.now.uptime < end && undone_writes.len() < 1000 {
         let plan = pool(&cluster.world, &"p".into(), CREATING, cluster.now);
         cluster.world.begin_status(&"p".into(), &plan, cluster.now);
-        if matches!(plan, PoolPlan::Unchanged | PoolPlan::UpToDate) {
+        if matches!(plan, PoolPlan::Unchanged | PoolPlan::UpToDate | PoolPlan::UpToDateUntil(_)) {
             break;
         }
         if let PoolPlan::Later(at) = plan {

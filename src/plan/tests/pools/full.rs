@@ -157,7 +157,7 @@ fn a_pool_keeps_the_blocks_on_nodes_once_per_hour_in_its_status() {
     cluster.settle_pool("p", 120);
     assert_eq!(samples(&cluster), [0], "the last sample is a minute old");
     cluster.pass(60);
-    let PoolPlan::Later(due) = cluster.pool_plan("p") else { panic!("{:?}", cluster.pool_plan("p")) };
+    let PoolPlan::UpToDateUntil(due) = cluster.pool_plan("p") else { panic!("{:?}", cluster.pool_plan("p")) };
     assert_eq!(due, cluster.now.uptime + Duration::from_secs(3600 - 120));
     cluster.pass(3600);
     cluster.settle_pool("p", 130);

@@ -266,7 +266,10 @@ impl Settled {
         pools
             .filter_map(|name| match pool(&self.cluster.world, name, CREATING, later) {
                 PoolPlan::Write(writes) => Some(format!("pool {name} lacks {writes:?}")),
-                PoolPlan::Unchanged | PoolPlan::UpToDate | PoolPlan::Later(_) => None,
+                PoolPlan::Unchanged
+                | PoolPlan::UpToDate
+                | PoolPlan::UpToDateUntil(_)
+                | PoolPlan::Later(_) => None,
             })
             .collect()
     }
