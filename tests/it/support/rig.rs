@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tokio::task::JoinSet;
 
 use super::agent::{AgentHost, Settings};
@@ -84,7 +84,11 @@ impl Rig {
         // A controller may be about to write what is proposed. A dry run is a whole start, so it is its own pause.
         while !controller::dry_run(&self.control_plane).await?.is_empty() {
             if tokio::time::Instant::now() > limit {
-                controller::assert_no_writes_proposed(&self.control_plane).await?;
+                let pools = self.cluster.objects(Kind::Pool);
+                let statuses: Vec<String> =
+                    pools.iter().map(|pool| pool.data["status"].to_string()).collect();
+                let settled = controller::assert_no_writes_proposed(&self.control_plane).await;
+                settled.with_context(|| format!("the pools say:\n{}", statuses.join("\n")))?;
             }
         }
         bookkeeping::wait_agreement(self.control_plane.dir(), &self.cluster, SETTLE_TIMEOUT).await?;
