@@ -1,6 +1,7 @@
 //! The table of a GoBGP daemon as it was last listed and changed, and how the requests to the daemon go.
 //!
-//! Knows no world. Keeps two invariants: at most one request is on its way, and the table counts as a proof that a path is gone only if no earlier request can still change it ([`Gobgp::proves_since`]).
+//! Knows no world. Keeps two invariants: at most one request is on its way; and the table proves that a path is gone only if
+//! no earlier request can still change it ([`Gobgp::proves_since`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -112,12 +113,6 @@ impl Gobgp {
     /// The table, or why it is not known.
     pub fn rib(&self) -> Result<&Rib, &str> {
         self.rib.as_ref().map_err(String::as_str)
-    }
-
-    /// Whether the first list is still due.
-    #[must_use]
-    pub fn awaits_list(&self) -> bool {
-        self.rib.as_ref().is_err_and(|why| why == NOT_LISTED)
     }
 
     /// Whether a request is on its way.

@@ -18,6 +18,7 @@ mod applied;
 mod beside_claims;
 pub mod check;
 mod dependents;
+pub mod exporter;
 pub mod frr;
 pub mod gobgp;
 mod look;
@@ -63,8 +64,7 @@ use agenda::{Agenda, Place, Turn};
 use agents::Agents;
 pub use agents::RunningAgent;
 use applied::Writes;
-use frr::Frr;
-use gobgp::Gobgp;
+use exporter::Exporter;
 use lost_claims::LostClaims;
 pub use lost_claims::{LostClaim, LostHolder};
 pub use memory::{KnownClaim, Serving};
@@ -129,10 +129,8 @@ pub struct World {
     pod_ip_pools: PodIpPools,
     /// What is set for single nodes.
     node_configs: NodeConfigs,
-    /// The FRRConfigurations, where routes are announced by them.
-    frr: Option<Box<Frr>>,
-    /// The table of a GoBGP daemon, where routes are announced by it.
-    gobgp: Option<Box<Gobgp>>,
+    /// The way in which routes are announced, if they are.
+    exporter: Option<Exporter>,
     /// How fast blocks are taken back.
     pace: Pace,
     /// The mode of Cilium in which this process writes, or has written.
@@ -208,8 +206,8 @@ impl World {
     pub fn set_leadership(&mut self, leadership: Leadership) {
         if self.leadership != leadership {
             self.leadership = leadership;
-            if let Some(gobgp) = &mut self.gobgp {
-                gobgp.forget();
+            if let Some(exporter) = &mut self.exporter {
+                exporter.leadership_changed();
             }
             self.mark_all();
         }

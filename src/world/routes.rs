@@ -1,10 +1,11 @@
-//! How FRRConfigurations and the table of a GoBGP daemon enter the world, and which nodes decide again because of them.
-//! Decides nothing itself.
+//! How the routes of nodes are announced: FRRConfigurations, or the table of a GoBGP daemon. How they enter the world, and
+//! which nodes decide again because of them. Decides nothing itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::World;
+use super::exporter::Exporter;
 use super::frr::{Changed, Exporting, Frr};
 use super::gobgp::{Gobgp, GobgpPolicy};
 use super::memory::SeenRemaining;
@@ -21,29 +22,30 @@ use crate::net::cidr::Cidr;
 impl World {
     /// Routes are announced by FRRConfigurations from now on, or those of the controller are deleted.
     pub fn export_routes(&mut self, exporting: Exporting) {
-        self.frr = Some(Box::new(Frr::new(exporting)));
-    }
-
-    /// The known FRRConfigurations, where routes are announced by them.
-    #[must_use]
-    pub fn frr(&self) -> Option<&Frr> {
-        self.frr.as_deref()
+        self.exporter = Some(Exporter::FrrK8s(Box::new(Frr::new(exporting))));
     }
 
     /// Routes are announced by a GoBGP daemon from now on, or the paths of the exporter are withdrawn.
     pub fn export_to_gobgp(&mut self, policy: GobgpPolicy) {
-        self.gobgp = Some(Box::new(Gobgp::new(policy)));
+        self.exporter = Some(Exporter::Gobgp(Box::new(Gobgp::new(policy))));
     }
 
-    /// The table of a GoBGP daemon, where routes are announced by it.
+    /// The way in which routes are announced, if they are.
     #[must_use]
-    pub fn gobgp(&self) -> Option<&Gobgp> {
-        self.gobgp.as_deref()
+    pub fn exporter(&self) -> Option<&Exporter> {
+        self.exporter.as_ref()
+    }
+
+    fn frr_mut(&mut self) -> Option<&mut Frr> {
+        match &mut self.exporter {
+            Some(Exporter::FrrK8s(frr)) => Some(frr),
+            Some(Exporter::Gobgp(_)) | None => None,
+        }
     }
 
     /// A request to the GoBGP daemon has ended. Nodes with released blocks wait for a later table.
     pub fn finish_rib(&mut self, outcome: RibOutcome, now: Now) {
-        let Some(gobgp) = &mut self.gobgp else { return };
+        let Some(Exporter::Gobgp(gobgp)) = &mut self.exporter else { return };
         gobgp.finish(outcome, now);
         let released = self.remaining.keys().filter_map(|cidr| self.claims.get(cidr));
         let waiting: BTreeSet<NodeName> = released.map(|known| known.claim.node.clone()).collect();
@@ -54,28 +56,23 @@ impl World {
 
     /// Takes in news of FRRConfigurations.
     pub fn observe_frr_configurations(&mut self, news: FrrConfigurationNews) {
-        if let Some(changed) = self.frr.as_mut().map(|frr| frr.observe_configurations(news)) {
+        if let Some(changed) = self.frr_mut().map(|frr| frr.observe_configurations(news)) {
             self.frr_changed(changed);
         }
     }
 
     /// Takes in news of FRRNodeStates.
     pub fn observe_frr_node_states(&mut self, news: FrrNodeStateNews) {
-        if let Some(changed) = self.frr.as_mut().map(|frr| frr.observe_states(news)) {
+        if let Some(changed) = self.frr_mut().map(|frr| frr.observe_states(news)) {
             self.frr_changed(changed);
         }
     }
 
     /// Takes in news of objects that make Cilium announce blocks.
     pub fn observe_speakers(&mut self, kind: SpeakerKind, news: SpeakerNews) {
-        let known = match (&mut self.frr, &mut self.gobgp) {
-            (Some(frr), _) => Some((&mut frr.speakers, &mut frr.looks)),
-            (None, Some(gobgp)) => Some((&mut gobgp.speakers, &mut gobgp.looks)),
-            (None, None) => None,
-        };
-        if let Some((speakers, looks)) = known {
-            speakers.observe(kind, news);
-            looks.look_next();
+        if let Some(exporter) = &mut self.exporter {
+            exporter.speakers_mut().observe(kind, news);
+            exporter.looks_mut().look_next();
         }
     }
 
@@ -119,7 +116,9 @@ impl World {
             let (uid, since) = (claim.uid.clone(), claim.since);
             let new = SeenRemaining { uid, since, seen_at: now, running_since: None };
             // A list of the table that is decided from now on is a proof.
-            if let Some(gobgp) = self.gobgp.as_mut().filter(|_| !self.remaining.contains_key(cidr)) {
+            if let Some(Exporter::Gobgp(gobgp)) = &mut self.exporter
+                && !self.remaining.contains_key(cidr)
+            {
                 gobgp.looks.look_soon(now);
             }
             let seen = self.remaining.entry(*cidr).or_insert(new);
@@ -129,20 +128,15 @@ impl World {
 
     /// Something has changed that routes may depend on.
     pub fn look_at_routes_soon(&mut self, now: Now) {
-        if let Some(frr) = &mut self.frr {
-            frr.looks.look_soon(now.uptime);
-        }
-        if let Some(gobgp) = &mut self.gobgp {
-            gobgp.looks.look_soon(now.uptime);
+        if let Some(exporter) = &mut self.exporter {
+            exporter.looks_mut().look_soon(now.uptime);
         }
     }
 
     /// When the routes of all nodes will be decided next.
     #[must_use]
     pub fn next_look_at_routes(&self) -> Option<Duration> {
-        let of_frr = self.frr.as_ref().and_then(|frr| frr.looks.next());
-        let of_gobgp = self.gobgp.as_ref().and_then(|gobgp| gobgp.looks.next());
-        of_frr.into_iter().chain(of_gobgp).min()
+        self.exporter.as_ref()?.looks().next()
     }
 
     /// Whether the routes of all nodes are due.
@@ -153,29 +147,28 @@ impl World {
 
     /// The routes of all nodes have been decided, and this is being carried out.
     pub fn begin_routes(&mut self, plan: &RoutesPlan, now: Now) {
-        if let Some(frr) = &mut self.frr {
-            frr.begin(plan, now);
-        }
-        if let Some(gobgp) = &mut self.gobgp {
-            gobgp.begin(plan, now);
+        match &mut self.exporter {
+            Some(Exporter::FrrK8s(frr)) => frr.begin(plan, now),
+            Some(Exporter::Gobgp(gobgp)) => gobgp.begin(plan, now),
+            None => {}
         }
         for request in &plan.requests {
             self.mark_sent(request, now);
         }
     }
 
-    /// Takes in what a read of a node's claims or Node means for its FRRConfiguration.
+    /// Takes in what a read of a node's claims or Node means for its routes.
     pub(super) fn read_for_routes(&mut self, node: Option<&NodeName>, seen: &Seen, now: Now) {
-        let Some(node) = node else { return };
-        if let (Some(gobgp), Seen::ClaimsOf { .. }) = (&mut self.gobgp, seen) {
-            gobgp.claims_were_read(node, now);
-        }
-        let Some(frr) = &mut self.frr else { return };
-        if let Seen::ClaimsOf { revision, .. } = seen {
-            frr.claims_were_read(node, *revision, now);
-        }
-        if let Seen::Node { as_of, presence: Presence::Gone, .. } = seen {
-            frr.node_was_not_found(node, *as_of, now);
+        let (Some(exporter), Some(node)) = (&mut self.exporter, node) else { return };
+        match (exporter, seen) {
+            (Exporter::FrrK8s(frr), Seen::ClaimsOf { revision, .. }) => {
+                frr.claims_were_read(node, *revision, now);
+            }
+            (Exporter::FrrK8s(frr), Seen::Node { as_of, presence: Presence::Gone, .. }) => {
+                frr.node_was_not_found(node, *as_of, now);
+            }
+            (Exporter::Gobgp(gobgp), Seen::ClaimsOf { .. }) => gobgp.claims_were_read(node, now),
+            (Exporter::FrrK8s(_) | Exporter::Gobgp(_), _) => {}
         }
     }
 
@@ -188,7 +181,7 @@ impl World {
         effect: Effect,
         now: Now,
     ) {
-        let Some(frr) = &mut self.frr else { return };
+        let Some(frr) = self.frr_mut() else { return };
         let changed = frr.finish(write, answer, seen, effect, now);
         self.frr_changed(changed);
     }

@@ -16,6 +16,7 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::plan::evidence::is_carried;
 use crate::world::World;
+use crate::world::exporter::Exporter;
 
 /// The communities of the pool of a block; `None` if that can't be read.
 pub type Communities = Option<BTreeSet<Community>>;
@@ -121,13 +122,12 @@ fn may_be_announced(world: &World, claim: &Claim) -> bool {
 
 /// Whether the exporter announces the block of a claim for its node now; `None` where nothing is exported.
 fn is_exported(world: &World, claim: &Claim) -> Option<bool> {
-    match (world.frr(), world.gobgp()) {
-        (Some(frr), _) => Some(frr.of_node(&claim.node).is_some_and(|found| found.covers(claim.cidr))),
-        (None, Some(gobgp)) => {
+    match world.exporter()? {
+        Exporter::FrrK8s(frr) => Some(frr.of_node(&claim.node).is_some_and(|found| found.covers(claim.cidr))),
+        Exporter::Gobgp(gobgp) => {
             let hop = world.node(&claim.node).and_then(|node| next_hops(node).remove(&claim.cidr.family()));
             Some(gobgp.rib().is_ok_and(|rib| hop.is_some_and(|hop| rib.leads_to(claim.cidr, hop))))
         }
-        (None, None) => None,
     }
 }
 

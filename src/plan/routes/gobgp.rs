@@ -42,7 +42,6 @@ const READ_AGAIN: Duration = Duration::from_secs(3);
 pub(super) fn routes(world: &World, gobgp: &Gobgp, now: Now) -> RoutesPlan {
     let mut plan = RoutesPlan::default();
     if let Err(why) = gobgp.rib()
-        && !gobgp.awaits_list()
         && gobgp.pause().failures() > 1
     {
         let why =

@@ -22,15 +22,16 @@ use crate::model::leadership::Leadership;
 use crate::model::plan::RoutesPlan;
 use crate::model::time::Now;
 use crate::world::World;
+use crate::world::exporter::Exporter;
 
 /// The requests that make routers know the routes of all nodes, and the problems. The leader reports them.
 pub fn routes(world: &World, now: Now) -> RoutesPlan {
     if world.leadership() != Leadership::Leads {
         return RoutesPlan::default();
     }
-    match (world.frr(), world.gobgp()) {
-        (Some(frr), _) => frr_k8s::routes(world, frr, now),
-        (None, Some(gobgp)) => gobgp::routes(world, gobgp, now),
-        (None, None) => RoutesPlan::default(),
+    match world.exporter() {
+        Some(Exporter::FrrK8s(frr)) => frr_k8s::routes(world, frr, now),
+        Some(Exporter::Gobgp(gobgp)) => gobgp::routes(world, gobgp, now),
+        None => RoutesPlan::default(),
     }
 }

@@ -2,10 +2,12 @@
 //! pods to the node that had it.
 //!
 //! The proof is a version of the node's FRRConfiguration that is later than the release of the claim and announces nothing of
-//! the block. Where the node has none, the watch of FRRConfigurations has to have come past the release. Any write that could announce it again carries an earlier version, and is refused. Then the daemon of the node
-//! has to say that it runs without the block. A daemon may be unable to say so, and has [`DAEMON_ANSWERS_WITHIN`].
+//! the block. Where the node has none, the watch of FRRConfigurations has to have come past the release. Any write that
+//! could announce it again carries an earlier version, and is refused. Then the daemon of the node has to say that it runs
+//! without the block. A daemon may be unable to say so, and has [`DAEMON_ANSWERS_WITHIN`].
 //!
-//! With GoBGP the proof is a list of its table that was decided after the release was known, and has no path of the block. A daemon that does not answer may announce the block for as long as it runs, so nothing ends that wait.
+//! With GoBGP the proof is a list of its table that was decided after the release was known, and has no path of the block.
+//! A daemon that does not answer may announce the block for as long as it runs, so nothing ends that wait.
 
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use crate::model::plan::RouteAt;
 use crate::model::time::Now;
 use crate::plan::draft::Draft;
 use crate::world::World;
+use crate::world::exporter::Exporter;
 use crate::world::frr::Frr;
 use crate::world::gobgp::Gobgp;
 
@@ -29,10 +32,12 @@ const TOLD_FROM: Duration = Duration::from_secs(60);
 
 /// Whether the route of a block is gone, or its daemon has had its time.
 pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
-    let remains = match (world.frr(), world.gobgp()) {
-        (Some(frr), _) => remains(frr, claim),
-        (None, Some(gobgp)) => remains_in_table(world, gobgp, claim).map(|why| (RouteAt::Configured, why)),
-        (None, None) => return true,
+    let remains = match world.exporter() {
+        Some(Exporter::FrrK8s(frr)) => remains(frr, claim),
+        Some(Exporter::Gobgp(gobgp)) => {
+            remains_in_table(world, gobgp, claim).map(|why| (RouteAt::Configured, why))
+        }
+        None => return true,
     };
     let Some((at, why)) = remains else {
         draft.routes.insert(claim.cidr, RouteAt::Nowhere);

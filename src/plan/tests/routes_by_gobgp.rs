@@ -11,7 +11,8 @@ use crate::plan::routes;
 use crate::plan::routes::announced;
 use crate::plan::routes::compare::{Difference, Led};
 use crate::publisher::multi_pool::{Bgp, MultiPool};
-use crate::world::gobgp::{Announcing, GobgpPolicy};
+use crate::world::exporter::Exporter;
+use crate::world::gobgp::{Announcing, Gobgp, GobgpPolicy};
 
 const A: &str = "pool p 10.0.0.0/24 26\nnode a 1 own=192.0.2.1/32\nciliumnode a @90 10.0.0.0/26\n\
                  claim 10.0.0.0/26 a 1 Held @80";
@@ -43,6 +44,11 @@ fn rib(paths: &[&str]) -> Rib {
         (prefix.parse().unwrap(), Ok(path))
     });
     Rib { own: own.collect(), others: BTreeSet::new() }
+}
+
+fn gobgp(cluster: &Cluster) -> &Gobgp {
+    let Some(Exporter::Gobgp(gobgp)) = cluster.world.exporter() else { panic!("no table") };
+    gobgp
 }
 
 fn told(plan: &RoutesPlan) -> String {
@@ -113,7 +119,7 @@ fn each_prefix_has_a_path_by_the_address_of_its_node() {
     list(&mut cluster, &[]);
     send(&mut cluster, &["a", "b"], "add 10.0.0.0/26 via 192.0.2.1; add 10.0.0.64/26 via 192.0.2.2");
     plans(&cluster, "");
-    let known = cluster.world.gobgp().unwrap().rib().unwrap();
+    let known = gobgp(&cluster).rib().unwrap();
     assert_eq!(*known, rib(&["10.0.0.0/26 via 192.0.2.1", "10.0.0.64/26 via 192.0.2.2"]));
 }
 
