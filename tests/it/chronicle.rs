@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::jiff::Timestamp;
@@ -133,11 +133,15 @@ pub(crate) async fn delete_node(rig: &Rig, node: &str) -> Result<()> {
 /// seconds, and nothing but the clock brings the next.
 pub(crate) async fn in_another_second(object: &DynamicObject) -> Result<()> {
     let created = object.metadata.creation_timestamp.as_ref().context("its creation time")?.0;
-    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(|since| since.as_secs());
-    let created = u64::try_from(created.as_second())?;
-    ensure!(now()? < created + 60, "the clock of the server is not ours");
+    after_second(created.as_second()).await
+}
+
+/// Returns when this second of the clock is over.
+pub(crate) async fn after_second(second: i64) -> Result<()> {
+    let now = || Timestamp::now().as_second();
+    ensure!(now() < second + 60, "the clock that has shown {second} is not ours");
     // The state to wait for is the time of the clock.
-    while now()? <= created {
+    while now() <= second {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, ELECTED};
+use crate::support::eventually::eventually;
 use crate::support::fleet::Fleet;
 use crate::support::objects::PoolSpec;
 use crate::support::proxy::{Fault, Often, Proxy, Requests};
@@ -212,8 +213,8 @@ impl<'a> Replicas<'a> {
 
     /// Waits until one of the replicas that run says that it leads.
     async fn leader(&self) -> Result<usize> {
-        let limit = Instant::now() + SOON;
-        while Instant::now() < limit {
+        // A replica shows by `/readyz` that it leads, and announces that to no test.
+        let look = async || {
             for (number, (controller, _)) in self.replicas.iter().enumerate() {
                 if let Some(controller) = controller
                     && let Ok((200, text)) = controller.get("/readyz").await
@@ -222,10 +223,9 @@ impl<'a> Replicas<'a> {
                     return Ok(number);
                 }
             }
-            // A replica shows by `/readyz` that it leads, and announces that to no test.
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        bail!("no replica leads")
+            bail!("no replica leads")
+        };
+        eventually(SOON, look).await
     }
 
     async fn wait_readyz(&self, replica: usize, expected: &str) -> Result<()> {

@@ -12,13 +12,12 @@ use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::wire::gobgp::PathId;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use serde_json::json;
 
 use self::daemon::{Daemon, Shown};
 use crate::answers::{Said, ask};
-use crate::chronicle::Chronicle;
+use crate::chronicle::{Chronicle, after_second};
 use crate::scene::{PROMPT, SOON, ask_many, insist, join_one, wait_claims_carried};
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
@@ -90,11 +89,8 @@ async fn compare(rig: &Rig, address: &str) -> Result<Said> {
 }
 
 /// Returns when a path that is added from now on would show another second than these.
-async fn wait_next_second(paths: &BTreeMap<String, Shown>) {
-    let latest = paths.values().map(|path| path.second).max().unwrap_or_default();
-    while Timestamp::now().as_second() <= latest {
-        tokio::time::sleep(crate::scene::KUBELET_PAUSE).await;
-    }
+async fn wait_next_second(paths: &BTreeMap<String, Shown>) -> Result<()> {
+    after_second(paths.values().map(|path| path.second).max().unwrap_or_default()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +114,7 @@ async fn the_table_has_one_path_per_prefix_through_restarts_of_both() -> Result<
         ensure!(same.code == Some(0), "{} {}", same.text, same.errors);
 
         // A restart of the controller changes no path, and a new node shows that it has looked.
-        wait_next_second(&before).await;
+        wait_next_second(&before).await?;
         controller.sigterm_and_wait().await?;
         let controller = Controller::start_ready(&rig.control_plane, &flags(&daemon, &[])).await?;
         let third = join_one(rig, NodeSpec::new("c")).await?;

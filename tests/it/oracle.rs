@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::support::alarm::Alarm;
 use crate::support::cluster::Cluster;
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
 use crate::support::families::Families;
 use crate::support::findings::Finding;
 use crate::support::objects::{Kind, NodeSpec, claim, claim_name};
@@ -201,11 +202,11 @@ async fn nothing_is_left_of_a_control_plane() -> Result<()> {
     let dirs = [control_plane.dir().to_owned(), control_plane.servers_dir().to_owned()];
     drop(control_plane);
     // Where the supervisor had to be killed, the kernel kills the servers a moment later.
-    let limit = Instant::now() + Duration::from_secs(60);
-    while servers.into_iter().any(runs) {
-        ensure!(Instant::now() < limit, "{servers:?} still run");
-        tokio::time::sleep(Duration::from_millis(25)).await;
-    }
+    let are_gone = async || {
+        ensure!(!servers.into_iter().any(runs), "{servers:?} still run");
+        Ok(())
+    };
+    eventually(Duration::from_secs(60), are_gone).await?;
     ensure!(dirs.iter().all(|dir| !dir.exists()), "of {dirs:?} something is left");
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use cilium_node_ipam::model::gobgp::RibPath;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::wire::gobgp::{self, PathId, api, method};
@@ -18,7 +18,9 @@ use tonic::client::Grpc;
 use tonic::transport::Endpoint;
 use tonic_prost::ProstCodec;
 
+use crate::scene::SOON;
 use crate::support::control_plane::tool;
+use crate::support::eventually::eventually;
 use crate::support::tails;
 
 /// Without sessions: a test of a table needs none.
@@ -74,16 +76,12 @@ impl Daemon {
     }
 
     async fn wait_serving(&mut self) -> Result<()> {
-        let limit = tokio::time::Instant::now() + crate::scene::SOON;
-        while let Err(error) = self.table().await {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("gobgpd has ended, {status}");
-            }
-            ensure!(tokio::time::Instant::now() < limit, "gobgpd does not serve: {error:#}");
-            // It has no channel to this process.
-            tokio::time::sleep(crate::scene::KUBELET_PAUSE).await;
+        // It has no channel to this process.
+        let first_table = eventually(SOON, async || table_of(&self.address).await);
+        tokio::select! {
+            table = first_table => table.map(drop).context("gobgpd does not serve"),
+            ended = self.child.wait() => bail!("gobgpd has ended, {}", ended?),
         }
-        Ok(())
     }
 
     /// Kills it and starts another one at the same address, with an empty table.
@@ -100,20 +98,7 @@ impl Daemon {
 
     /// The paths of its global table.
     pub(super) async fn table(&self) -> Result<BTreeMap<String, Vec<Shown>>> {
-        let mut table: BTreeMap<String, Vec<Shown>> = BTreeMap::new();
-        for family in Family::ALL {
-            let mut client = self.client().await?;
-            let codec = ProstCodec::<api::ListPathRequest, api::ListPathResponse>::default();
-            let request = tonic::Request::new(gobgp::list(family));
-            let path = PathAndQuery::from_static(method::LIST_PATH);
-            let mut answers = client.server_streaming(request, path, codec).await?.into_inner();
-            while let Some(answer) = answers.message().await? {
-                let destination = answer.destination.context("no destination")?;
-                let paths = destination.paths.iter().map(shown).collect();
-                table.insert(destination.prefix, paths);
-            }
-        }
-        Ok(table)
+        table_of(&self.address).await
     }
 
     /// Adds a path as another writer.
@@ -127,16 +112,33 @@ impl Daemon {
         let request = gobgp::add(prefix.parse::<Cidr>()?, &path, id, 1);
         let codec = ProstCodec::<api::AddPathRequest, api::AddPathResponse>::default();
         let method = PathAndQuery::from_static(method::ADD_PATH);
-        self.client().await?.unary(tonic::Request::new(request), method, codec).await?;
+        client_of(&self.address).await?.unary(tonic::Request::new(request), method, codec).await?;
         Ok(())
     }
+}
 
-    async fn client(&self) -> Result<Grpc<tonic::transport::Channel>> {
-        let channel = Endpoint::from_shared(format!("http://{}", self.address))?.connect().await?;
-        let mut client = Grpc::new(channel);
-        client.ready().await?;
-        Ok(client)
+async fn client_of(address: &str) -> Result<Grpc<tonic::transport::Channel>> {
+    let channel = Endpoint::from_shared(format!("http://{address}"))?.connect().await?;
+    let mut client = Grpc::new(channel);
+    client.ready().await?;
+    Ok(client)
+}
+
+async fn table_of(address: &str) -> Result<BTreeMap<String, Vec<Shown>>> {
+    let mut table: BTreeMap<String, Vec<Shown>> = BTreeMap::new();
+    for family in Family::ALL {
+        let mut client = client_of(address).await?;
+        let codec = ProstCodec::<api::ListPathRequest, api::ListPathResponse>::default();
+        let request = tonic::Request::new(gobgp::list(family));
+        let path = PathAndQuery::from_static(method::LIST_PATH);
+        let mut answers = client.server_streaming(request, path, codec).await?.into_inner();
+        while let Some(answer) = answers.message().await? {
+            let destination = answer.destination.context("no destination")?;
+            let paths = destination.paths.iter().map(shown).collect();
+            table.insert(destination.prefix, paths);
+        }
     }
+    Ok(table)
 }
 
 /// A daemon that was killed.
