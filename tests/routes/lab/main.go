@@ -12,7 +12,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 )
 
 func main() {
@@ -26,6 +28,9 @@ func main() {
 	flag.StringVar(&options.ipv6, "ipv6", "", "the same for IPv6")
 	flag.BoolVar(&options.helps, "helps", false, "whether the router helps nodes to restart gracefully")
 	flag.Parse()
+	// Under nohup SIGHUP is ignored, also by every child, and then the shell of the reloader can't catch it. A child does not
+	// inherit that a signal is caught.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	if err := serve(options); err != nil {
 		fmt.Fprintln(os.Stderr, "frr-lab:", err)
 		os.Exit(1)
