@@ -146,7 +146,7 @@ impl Input {
             for item in items_of(document) {
                 let mut lines = Lines::default();
                 let line = line_of(&item);
-                let value = lines.lay(item.value, String::new(), line);
+                let value = lines.note(item.value, String::new(), line);
                 if (self.is_wanted)(&value) {
                     self.documents.push(Document { file: file.to_owned(), value, lines });
                 }
@@ -206,7 +206,7 @@ struct Line {
 
 impl Lines {
     /// Notes the lines of what is at `path`, and returns it as a plain value.
-    fn lay(&mut self, content: Content, path: String, number: u64) -> Value {
+    fn note(&mut self, content: Content, path: String, number: u64) -> Value {
         let mut scalar = None;
         let value = match content {
             Content::Scalar(value) => {
@@ -218,7 +218,7 @@ impl Lines {
                 .enumerate()
                 .map(|(index, item)| {
                     let line = line_of(&item);
-                    self.lay(item.value, format!("{path}[{index}]"), line)
+                    self.note(item.value, format!("{path}[{index}]"), line)
                 })
                 .collect(),
             Content::Object(fields) => fields
@@ -227,7 +227,7 @@ impl Lines {
                     let at =
                         if path.is_empty() { key.value.clone() } else { format!("{path}.{}", key.value) };
                     // A field is where its name is: its value may begin on the next line.
-                    let value = self.lay(field.value, at, line_of(&key));
+                    let value = self.note(field.value, at, line_of(&key));
                     (key.value, value)
                 })
                 .collect(),

@@ -171,7 +171,7 @@ where
     /// Follows them without end, and tells the loop what `input` makes of the news.
     pub(super) async fn follow(&self, watches: &Watches, input: fn(News<V>) -> Input) -> anyhow::Result<()> {
         let contact = &watches.clients.contact;
-        contact.standing.begins_to_follow(self.kind);
+        contact.standing.starts_to_follow(self.kind);
         let told = Told::NothingUntil(Instant::now() + PATIENCE);
         let mut following = Following { watches, input, retries: Retries::default(), told, n_unknown: 0 };
         loop {

@@ -135,7 +135,7 @@ impl Contact {
     /// objects.
     fn note(&self, asked: Option<&Right>, answer: Option<StatusCode>) {
         if answer.is_some() {
-            self.standing.hears();
+            self.standing.note_answer();
         }
         match answer {
             Some(code) if code.is_success() => {
@@ -397,7 +397,7 @@ mod tests {
     fn a_watch_of_one_config_map_is_not_that_of_another() {
         let contact = Contact::default();
         let kind = CONFIG_MAPS[0].kind;
-        contact.standing.begins_to_follow(kind);
+        contact.standing.starts_to_follow(kind);
         let watch = |name: &str| {
             let path = "/api/v1/namespaces/kube-system/configmaps?&fieldSelector=metadata.name%3D";
             let uri = format!("{path}{name}&watch=true").parse().unwrap();

@@ -127,7 +127,7 @@ impl Executor {
                 self.patch_pool(&status.pool, Part::Status, pool::status_patch(status), settling).await?
             }
             Write::PoolFinalizers(write) => self.set_pool_finalizers(write, settling).await?,
-            Write::ClaimStatus(write) => self.tell_on_claim(write, settling).await?,
+            Write::ClaimStatus(write) => self.write_claim_status(write, settling).await?,
             Write::PodIpPool(write) => self.write_pod_ip_pool(write).await?,
             Write::Frr(write) => self.write_frr(write).await?,
         })

@@ -36,7 +36,7 @@ fn note(standing: &Standing, concerns: impl Fn(&Right) -> bool) -> Option<String
     let forbidden: Vec<Right> = standing.forbidden(TOLD_FROM).into_iter().filter(concerns).collect();
     let lines: Vec<String> = forbidden
         .iter()
-        .map(|right| format!("the controller is not allowed to {right}: {}", right.way_out()))
+        .map(|right| format!("the controller is not allowed to {right}: {}", right.remedy()))
         .collect();
     (!lines.is_empty()).then(|| format!("{}; {OR_ADMISSION}", lines.join("; ")))
 }

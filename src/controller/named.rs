@@ -55,7 +55,7 @@ async fn follow_for_ever<K, T>(
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let config = watcher::Config::default().fields(&selector(name)).timeout(WATCH_SECONDS);
-    watches.clients.contact.standing.begins_to_follow(kind);
+    watches.clients.contact.standing.starts_to_follow(kind);
     let begin = || watcher(api.clone(), config.clone()).boxed();
     let mut events = begin();
     let mut retries = Retries::default();

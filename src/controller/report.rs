@@ -144,10 +144,10 @@ impl Reporter {
     /// Publishes a snapshot if one is due, and reports nodes that have waited for a while.
     pub(super) fn show_if_due(&mut self, world: &World, now: Now) {
         for due in self.without_pool.pop_due(world, Instant::now()) {
-            self.tell_of_no_pool(world, &due);
+            self.report_no_pool(world, &due);
         }
         for due in self.without_block.pop_due(world, Instant::now()) {
-            self.tell_of_no_block(world, &due);
+            self.report_no_block(world, &due);
         }
         if self.due.is_some_and(|due| due <= Instant::now()) {
             self.show(world, now);
@@ -352,8 +352,9 @@ impl Reporter {
             let stays = |kind| kind != FindingKind::NoPool || pool_wait == PoolWait::Lasts;
             found.extend(known.iter().filter(|finding| stays(finding.kind)).cloned());
         }
-        let was_told = |kind| kind != FindingKind::NoPool || pool_wait == PoolWait::Over { was_told: true };
-        let ended = finding::ended(&known, &found).filter(|finding| was_told(finding.kind));
+        let was_reported =
+            |kind| kind != FindingKind::NoPool || pool_wait == PoolWait::Over { was_reported: true };
+        let ended = finding::ended(&known, &found).filter(|finding| was_reported(finding.kind));
         ended.for_each(|finding| self.log.resolved(finding));
         if !found.is_empty() {
             self.findings.insert(plan.node.clone(), found);

@@ -424,10 +424,10 @@ impl Loop {
                 let Some(place) = places.take().await else {
                     return Ok(());
                 };
-                let in_flight = metrics.write_begins();
+                let in_flight = metrics.write_starts();
                 let began = Instant::now();
                 let outcome = executor.carry_out(request, &place).await?;
-                metrics.write_ended(kind, &outcome, began.elapsed());
+                metrics.write_finished(kind, &outcome, began.elapsed());
                 drop((in_flight, place));
                 if outcome.took_effect() {
                     announcement.tell(&events, &metrics);

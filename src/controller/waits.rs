@@ -54,13 +54,13 @@ struct Wait<L> {
     lack: L,
     due: Instant,
     /// Whether it was reported, for this lack or an earlier one.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl<L: Clone + Ord> Waits<L> {
     /// No node waits yet. A new wait is reported when it has lasted this long. It may be reported in half the time,
     /// together with others: waits that start within seconds of each other are due at the same time.
-    pub(super) fn told_after(patience: Duration) -> Self {
+    pub(super) fn reported_after(patience: Duration) -> Self {
         Self { patience, nodes: BTreeMap::new(), due: BTreeSet::new(), groups: BTreeMap::new() }
     }
 
@@ -76,9 +76,9 @@ impl<L: Clone + Ord> Waits<L> {
             self.due.remove(&(wait.due, node.clone()));
         }
         let Some(lack) = lack else { return };
-        let (due, is_told) = (self.first_due(now), before.is_some_and(|wait| wait.is_told));
+        let (due, is_reported) = (self.first_due(now), before.is_some_and(|wait| wait.is_reported));
         self.due.insert((due, node.clone()));
-        self.nodes.insert(node.clone(), Wait { lack: lack.clone(), due, is_told });
+        self.nodes.insert(node.clone(), Wait { lack: lack.clone(), due, is_reported });
     }
 
     /// When a wait that starts now is reported.
@@ -94,8 +94,8 @@ impl<L: Clone + Ord> Waits<L> {
     }
 
     /// Whether the node lacks something, and was reported.
-    pub(super) fn is_told(&self, node: &NodeName) -> bool {
-        self.nodes.get(node).is_some_and(|wait| wait.is_told)
+    pub(super) fn is_reported(&self, node: &NodeName) -> bool {
+        self.nodes.get(node).is_some_and(|wait| wait.is_reported)
     }
 
     /// When the next node is reported.
@@ -122,7 +122,7 @@ impl<L: Clone + Ord> Waits<L> {
         // One pass over all nodes, however many groups there are.
         let mut told: BTreeMap<L, BTreeSet<NodeName>> =
             by_lack.keys().map(|lack| (lack.clone(), BTreeSet::new())).collect();
-        for (node, wait) in self.nodes.iter().filter(|(_, wait)| wait.is_told) {
+        for (node, wait) in self.nodes.iter().filter(|(_, wait)| wait.is_reported) {
             if let Some(told) = told.get_mut(&wait.lack).filter(|_| lasts(node)) {
                 told.insert(node.clone());
             }
@@ -159,7 +159,7 @@ impl<L: Clone + Ord> Waits<L> {
         for node in &nodes {
             self.put_off(node, now + REPEAT);
             if let Some(wait) = self.nodes.get_mut(node) {
-                wait.is_told = true;
+                wait.is_reported = true;
             }
         }
         Some(Due { lack, nodes: nodes.into_iter().collect() })
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_node_is_told_of_when_it_has_waited_and_then_once_per_interval() {
-        let mut waits = Waits::told_after(PATIENCE);
+        let mut waits = Waits::reported_after(PATIENCE);
         let start = Instant::now();
         let at = |minutes: u64| start + Duration::from_secs(60 * minutes);
         let (node, other) = (NodeName::from("a"), NodeName::from("b"));
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn nodes_that_begin_to_wait_within_seconds_are_due_together() {
-        let mut waits = Waits::told_after(PATIENCE);
+        let mut waits = Waits::reported_after(PATIENCE);
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         for (node, seconds) in [("a", 0), ("b", 15), ("c", 16), ("d", 20)] {
@@ -232,7 +232,7 @@ mod tests {
     /// An autoscaler may add one node after the other.
     #[test]
     fn nodes_that_come_slowly_are_one_group_with_a_report_per_interval() {
-        let mut waits = Waits::told_after(PATIENCE);
+        let mut waits = Waits::reported_after(PATIENCE);
         let start = Instant::now();
         let mut reports = Vec::new();
         for second in 0..1200u64 {
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn groups_of_different_lacks_are_apart() {
-        let mut waits = Waits::told_after(PATIENCE);
+        let mut waits = Waits::reported_after(PATIENCE);
         let start = Instant::now();
         for number in 0..4 {
             waits.note(&format!("a{number}").as_str().into(), Some(&"one"), start);
@@ -266,18 +266,18 @@ mod tests {
 
     #[test]
     fn a_node_was_told_of_once_it_was_due_and_still_waited() {
-        let mut waits = Waits::told_after(PATIENCE);
+        let mut waits = Waits::reported_after(PATIENCE);
         let (start, node) = (Instant::now(), NodeName::from("a"));
         waits.note(&node, Some(&"one"), start);
-        assert!(waits.is_waiting(&node) && !waits.is_told(&node));
+        assert!(waits.is_waiting(&node) && !waits.is_reported(&node));
         assert_eq!(waits.pop_due(start + PATIENCE, |_| false), []);
-        assert!(!waits.is_told(&node), "its wait was over");
+        assert!(!waits.is_reported(&node), "its wait was over");
         assert_eq!(waits.next_due(), Some(start + PATIENCE + AGAIN));
         waits.pop_due(start + PATIENCE + AGAIN, |_| true);
-        assert!(waits.is_told(&node));
+        assert!(waits.is_reported(&node));
         waits.note(&node, Some(&"other"), start + PATIENCE + AGAIN);
-        assert!(waits.is_told(&node), "of another lack");
+        assert!(waits.is_reported(&node), "of another lack");
         waits.note(&node, None, start + PATIENCE + AGAIN);
-        assert!(!waits.is_waiting(&node) && !waits.is_told(&node));
+        assert!(!waits.is_waiting(&node) && !waits.is_reported(&node));
     }
 }

@@ -143,7 +143,7 @@ mod tests {
         let text = "ok\nno watch of Node for 41 s: no route to host\n".to_owned();
         assert_eq!(readyz().await, (StatusCode::OK, text));
         tokio::time::advance(Duration::from_secs(20)).await;
-        telemetry.standing.hears();
+        telemetry.standing.note_answer();
         let (code, text) = readyz().await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
         assert!(text.starts_with("no watch for more than 60 s: Node\nno watch of Node for"), "{text}");

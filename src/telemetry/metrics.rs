@@ -140,13 +140,13 @@ impl Metrics {
     }
 
     /// A write begins. It is in flight until the returned value is dropped.
-    pub fn write_begins(&self) -> InFlight {
+    pub fn write_starts(&self) -> InFlight {
         self.writes_in_flight.inc();
         InFlight(self.writes_in_flight.clone())
     }
 
     /// A write of this kind has ended.
-    pub fn write_ended(&self, kind: RequestKind, outcome: &Outcome, took: Duration) {
+    pub fn write_finished(&self, kind: RequestKind, outcome: &Outcome, took: Duration) {
         let outcome = OutcomeKind::from(outcome);
         self.writes.of(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]).inc();
         self.write_duration.of(&[("kind", kind.as_str())]).observe(took.as_secs_f64());

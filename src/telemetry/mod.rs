@@ -77,7 +77,7 @@ impl Telemetry {
     }
 
     /// Sets what is frozen, and returns what was before.
-    #[allow(clippy::must_use_candidate, reason = "what was before is for a log line")]
+    #[allow(clippy::must_use_candidate, reason = "the freeze before is for a log line")]
     pub fn set_freeze(&self, freeze: Freeze) -> Freeze {
         self.freeze.send_replace(freeze)
     }

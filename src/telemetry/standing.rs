@@ -113,7 +113,7 @@ impl fmt::Display for Right {
 impl Right {
     /// What an administrator can do about it.
     #[must_use]
-    pub fn way_out(&self) -> String {
+    pub fn remedy(&self) -> String {
         let role = match &self.namespace {
             Some(namespace) => format!("Role in namespace {namespace}"),
             None => "ClusterRole".to_owned(),
@@ -155,7 +155,7 @@ impl Default for Standing {
     fn default() -> Self {
         let standing = Self { state: watch::Sender::default(), heard: watch::Sender::new(Instant::now()) };
         for kind in Kind::ALL {
-            standing.begins_to_follow(kind.as_str());
+            standing.starts_to_follow(kind.as_str());
         }
         standing
     }
@@ -163,7 +163,7 @@ impl Default for Standing {
 
 impl Standing {
     /// A kind is to be followed from now on, and is not yet.
-    pub fn begins_to_follow(&self, kind: &'static str) {
+    pub fn starts_to_follow(&self, kind: &'static str) {
         let lapse = || Lapse { since: Instant::now(), why: None };
         self.state.send_modify(|state| {
             state.lapses.entry(kind).or_insert_with(lapse);
@@ -195,7 +195,7 @@ impl Standing {
     }
 
     /// The server has answered a request, whatever it said.
-    pub fn hears(&self) {
+    pub fn note_answer(&self) {
         self.heard.send_replace(Instant::now());
     }
 
@@ -250,10 +250,7 @@ impl Standing {
             .collect();
         let unled = self.forbidden(LONGEST_LAPSE).into_iter().find(|right| right.resource == LEASES);
         if let Some(right) = unled {
-            return Err(format!(
-                "this replica can't lead: it is not allowed to {right}; {}",
-                right.way_out()
-            ));
+            return Err(format!("this replica can't lead: it is not allowed to {right}; {}", right.remedy()));
         }
         if too_long.is_empty() {
             return Ok(());
@@ -273,7 +270,7 @@ impl Standing {
             format!(
                 "forbidden (403) for {} s: {right}: {}; {OR_ADMISSION}",
                 since.elapsed().as_secs(),
-                right.way_out()
+                right.remedy()
             )
         });
         lapses.chain(forbidden).collect()
@@ -303,7 +300,7 @@ mod tests {
         assert_eq!((standing.verdict(), standing.lines()), (Ok(()), Vec::new()));
         assert_eq!(standing.lapsed("Node", "first".to_owned()), Duration::ZERO);
         tokio::time::advance(Duration::from_secs(60)).await;
-        standing.hears();
+        standing.note_answer();
         assert_eq!(standing.lapsed("Node", "connection refused".to_owned()), Duration::from_secs(60));
         assert_eq!(standing.verdict(), Ok(()));
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -322,7 +319,7 @@ mod tests {
         assert_eq!(standing.verdict(), Ok(()));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(standing.verdict(), Err("the API server has answered no request for 61 s".to_owned()));
-        standing.hears();
+        standing.note_answer();
         assert_eq!(standing.verdict(), Ok(()));
     }
 
@@ -350,7 +347,7 @@ mod tests {
         let standing = following_all();
         standing.lapsed(AGENT_PODS, "pods is forbidden".to_owned());
         tokio::time::advance(Duration::from_secs(3600)).await;
-        standing.hears();
+        standing.note_answer();
         assert_eq!(standing.verdict(), Ok(()));
         assert_eq!(standing.lines(), ["no watch of Pod for 3600 s: pods is forbidden"]);
     }
@@ -364,7 +361,7 @@ mod tests {
         standing.forbid(right.clone());
         assert_eq!(standing.verdict(), Ok(()));
         tokio::time::advance(LONGEST_LAPSE).await;
-        standing.hears();
+        standing.note_answer();
         let why = standing.verdict().unwrap_err();
         assert!(
             why.contains("not allowed to create leases of coordination.k8s.io in namespace kube-system"),
@@ -382,7 +379,7 @@ mod tests {
         let right = Right { verb: "list", group, resource, namespace, name };
         assert_eq!(right.to_string(), "list configmaps named cilium-config in namespace kube-system");
         assert_eq!(
-            right.way_out(),
+            right.remedy(),
             "add to the Role in namespace kube-system of the controller the rule {apiGroups: [\"\"], resources: \
              [\"configmaps\"], resourceNames: [\"cilium-config\"], verbs: [\"list\"]}"
         );

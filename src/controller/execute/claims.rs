@@ -84,7 +84,7 @@ impl Executor {
     }
 
     /// Writes the status of a claim.
-    pub(super) async fn tell_on_claim(
+    pub(super) async fn write_claim_status(
         &self,
         write: &ClaimStatusWrite,
         settling: Purpose<'_>,

@@ -19,7 +19,7 @@ use crate::world::World;
 
 impl Reporter {
     /// Reports nodes that need a pool for the same cause, and why they have none.
-    pub(super) fn tell_of_no_pool(&mut self, world: &World, Due { lack: cause, nodes }: &Due<String>) {
+    pub(super) fn report_no_pool(&mut self, world: &World, Due { lack: cause, nodes }: &Due<String>) {
         self.changed();
         let (told, rest) = nodes.split_at(if nodes.len() > MAX_EACH { 1 } else { nodes.len() });
         for node in told {
@@ -37,7 +37,7 @@ impl Reporter {
 
     /// Reports nodes that need blocks of the same shares of the same pools, and why they get none. The event about many of
     /// them is on their first pool, where people look for the cause.
-    pub(super) fn tell_of_no_block(&mut self, world: &World, Due { lack, nodes }: &Due<Lack>) {
+    pub(super) fn report_no_block(&mut self, world: &World, Due { lack, nodes }: &Due<Lack>) {
         self.changed();
         let why = |node: &NodeName| {
             let reasons: Vec<String> =

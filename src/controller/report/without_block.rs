@@ -32,7 +32,7 @@ pub(super) struct WithoutBlock(Waits<Lack>);
 
 impl Default for WithoutBlock {
     fn default() -> Self {
-        Self(Waits::told_after(PATIENCE))
+        Self(Waits::reported_after(PATIENCE))
     }
 }
 

@@ -28,13 +28,13 @@ pub(super) enum PoolWait {
     /// It does not, or no longer.
     Over {
         /// Whether the wait was reported.
-        was_told: bool,
+        was_reported: bool,
     },
 }
 
 impl Default for WithoutPool {
     fn default() -> Self {
-        Self(Waits::told_after(PATIENCE))
+        Self(Waits::reported_after(PATIENCE))
     }
 }
 
@@ -51,9 +51,9 @@ impl WithoutPool {
         {
             return PoolWait::Lasts;
         }
-        let was_told = self.0.is_told(node);
+        let was_reported = self.0.is_reported(node);
         self.0.note(node, found.map(|finding| &finding.message), now);
-        if found.is_some() { PoolWait::Lasts } else { PoolWait::Over { was_told } }
+        if found.is_some() { PoolWait::Lasts } else { PoolWait::Over { was_reported } }
     }
 
     /// When the next nodes are due.

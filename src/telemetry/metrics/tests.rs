@@ -304,10 +304,10 @@ fn the_blocks_of_a_cidr_that_gives_out_none_are_shown_by_state() {
 fn writes_are_counted_by_kind_and_outcome() {
     let metrics = Metrics::default();
     let node = || Request::Read(Read::CiliumNode("node-7".into()));
-    let in_flight = metrics.write_begins();
+    let in_flight = metrics.write_starts();
     assert!(metrics.text().contains("cilium_node_ipam_writes_in_flight 1\n"));
     let outcome = Outcome { request: node(), answer: Answer::Unknown(String::new()), seen: Seen::Nothing };
-    metrics.write_ended(RequestKind::from(&node()), &outcome, Duration::from_millis(3));
+    metrics.write_finished(RequestKind::from(&node()), &outcome, Duration::from_millis(3));
     drop(in_flight);
     let text = metrics.text();
     for line in [
