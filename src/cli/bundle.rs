@@ -1,7 +1,7 @@
-//! `cilium-node-ipam bundle`: everything that others need to help from afar, in one file.
+//! `cilium-node-ipam bundle`: the facts about a cluster that a supporter needs, in one file.
 //!
-//! Lists page by page and writes each page at once. It reads no Secret, and removes environment, arguments, volumes and
-//! annotations from Pods. It does not know how the commands read a bundle: `answers` does.
+//! Lists page by page and writes each page at once. It reads no Secret, and removes environment, arguments, volumes
+//! and annotations from Pods. It does not know how the commands read a bundle: `answers` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -196,7 +196,7 @@ impl Bundle {
             .context("can't write the bundle")
     }
 
-    /// The findings and due writes, unless a kind is missing without which they would be wrong.
+    /// The findings and due writes. They are left out if a kind is missing without which they would be wrong.
     fn plan(&mut self, world: &World, unlisted: &BTreeMap<Kind, String>, now: Now) -> anyhow::Result<()> {
         let broken = BrokenInvariant::of(world.check()).err().map(|error| error.to_string());
         let missing = unlisted.iter().map(|(kind, why)| format!("{}s can't be listed: {why}", kind.as_str()));
@@ -380,7 +380,7 @@ fn stripped(found: DynamicObject, api_version: &str, kind: &str) -> anyhow::Resu
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("generateName");
         }
-        // A container may write its last words there.
+        // A container may write its last message there.
         for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
             for status in object["status"][list].as_array_mut().into_iter().flatten() {
                 for state in ["state", "lastState"] {

@@ -43,8 +43,8 @@ fn script(mut command: Command, shell: Shell, called: CalledAs) -> String {
     let mut script = Vec::new();
     generate(shell, &mut command, called.file(), &mut script);
     let script = String::from_utf8_lossy(&script);
-    // clap_complete 4.6.11 writes a dash in the name of the program in two ways into the script for bash, which then
-    // completes nothing behind a subcommand.
+    // clap_complete 4.6.11 writes a dash in the name of the program in two ways into the script for bash. The script
+    // then completes nothing behind a subcommand.
     script.replace(&called.file().replace('-', "__subcmd__"), &called.file().replace('-', "__"))
 }
 

@@ -1,7 +1,7 @@
 //! The documents in files of YAML or JSON, each with the line of every field in it.
 //!
-//! Knows no rule of the objects: the caller says which documents are wanted. One file that can't be read does not hide what
-//! is in the others.
+//! Knows no rule of the objects: the caller says which documents are wanted. A file that can't be read does not hide
+//! the content of the others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,7 +44,7 @@ impl Document {
         self.place_of(&FieldError::absent("", ""))
     }
 
-    /// File and line of what the error is about, as compilers print it.
+    /// File and line of the error's field, as compilers print them.
     pub(super) fn place_of(&self, error: &FieldError) -> String {
         format!("{}:{}", self.file, self.line_of(error))
     }
@@ -57,7 +57,7 @@ pub(super) enum Depth {
     All,
 }
 
-/// What was read, and what could not be.
+/// The documents that were read, and the errors of files that could not be read.
 pub(super) struct Input {
     depth: Depth,
     is_wanted: fn(&Value) -> bool,
@@ -129,7 +129,7 @@ impl Input {
 
     /// JSON is YAML, so one parser reads both.
     fn parse(&mut self, file: &str, text: &str) -> anyhow::Result<()> {
-        // As kubectl reads it: 027 is 23 there (YAML 1.1), and what is sent to the server is 23.
+        // As kubectl reads it: 027 means 23 (YAML 1.1), and the server receives 23.
         // A page of a large cluster is one document: 500 Nodes with their images, or CiliumNodes with their addresses.
         let options = serde_saphyr::options! {
             legacy_octal_numbers: true, with_snippet: false,
@@ -205,7 +205,7 @@ struct Line {
 }
 
 impl Lines {
-    /// Notes the lines of what is at `path`, and returns it as a plain value.
+    /// Notes the lines of the value at `path` and of everything inside it, and returns it as a plain value.
     fn note(&mut self, content: Content, path: String, number: u64) -> Value {
         let mut scalar = None;
         let value = match content {
@@ -226,7 +226,7 @@ impl Lines {
                 .map(|(key, field)| {
                     let at =
                         if path.is_empty() { key.value.clone() } else { format!("{path}.{}", key.value) };
-                    // A field is where its name is: its value may begin on the next line.
+                    // A field is on the line of its name: its value may start on the next line.
                     let value = self.note(field.value, at, line_of(&key));
                     (key.value, value)
                 })
@@ -236,8 +236,9 @@ impl Lines {
         value
     }
 
-    /// The line of the field that the error is about; of the object that should have it, where it is missing. Of a list
-    /// or an object the line with the value that the error names, because a rule over a list is reported at the list.
+    /// The line of the field that the error is about. If that field is missing, the line of the object that should
+    /// have it. A rule over a list is reported at the list: then it is the line of the value in it that the error
+    /// names.
     fn of(&self, error: &FieldError) -> u64 {
         let named = self.below(&error.field).find(|line| {
             line.scalar.as_ref().is_some_and(|scalar| FieldError::new("", scalar, "").value == error.value)
@@ -253,7 +254,7 @@ impl Lines {
         named.or(line).map_or(1, |line| line.number)
     }
 
-    /// The lines of what is inside of the list or object at `path`.
+    /// The lines of all values inside the list or object at `path`.
     fn below<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Line> {
         let inside = move |other: &str| {
             other.strip_prefix(path).is_some_and(|rest| path.is_empty() || rest.starts_with(['.', '[']))
@@ -282,7 +283,7 @@ impl<'de> Deserialize<'de> for Content {
 struct ContentVisitor;
 
 impl ContentVisitor {
-    /// Scalars become what `serde_json` makes of them.
+    /// `serde_json` decides the value of a scalar.
     fn scalar<'de, E: serde::de::Error>(value: impl IntoDeserializer<'de, PlainError>) -> Result<Content, E> {
         Value::deserialize(value.into_deserializer()).map(Content::Scalar).map_err(E::custom)
     }

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use crate::telemetry::certificate::{Certificate, CertificateFiles};
 use crate::telemetry::scrape;
 
-/// The heading of the flags about what the process shows.
+/// The heading of the flags about metrics and other views of the process.
 pub(super) const OBSERVATION: &str = "Observation";
 
 /// The metrics port.

@@ -53,7 +53,7 @@ Example:
     cilium-node-ipam validate -f pool.yaml
     cilium-node-ipam plan -f pool.yaml";
 
-/// Parses the command line, or ends the process with what is wrong with it.
+/// Parses the command line. If it is wrong, the process prints the error and exits.
 #[must_use]
 pub fn parse() -> Command {
     let command = Command::command().name(program()).bin_name(program());

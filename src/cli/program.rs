@@ -18,7 +18,7 @@ pub enum CalledAs {
     Program,
     /// A plugin of kubectl.
     Plugin,
-    /// What completes the words of the plugin.
+    /// The completer of the plugin's words.
     Completer,
 }
 

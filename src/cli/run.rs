@@ -116,8 +116,8 @@ fn announce(file: &Path, address: SocketAddr) -> std::io::Result<()> {
     std::fs::rename(part, file)
 }
 
-/// The name of this process in the Lease: its Pod's name, which people know, and its Pod's uid, which no other process ever
-/// has. Outside of a Pod both are replaced: by the name of the machine, and by chance.
+/// The name of this process in the Lease: its Pod's name, which people know, and its Pod's uid, which no other
+/// process ever has. Outside of a Pod both are replaced: by the name of the machine, and by a random value.
 fn identity(pod: Option<(String, String)>, machine: &str) -> String {
     let (name, uid) =
         pod.unwrap_or_else(|| (machine.to_owned(), uuid::Uuid::new_v4().as_hyphenated().to_string()));

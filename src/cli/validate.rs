@@ -103,7 +103,8 @@ fn report(documents: &[Document], out: &mut impl Write) -> std::io::Result<usize
     Ok(n_findings)
 }
 
-/// What can't work: in one pool, and where the files contradict each other by names given twice and ranges offered twice.
+/// Settings that can't work: in one pool, and where files contradict each other by names given twice and ranges
+/// offered twice.
 fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
     let mut warnings = Vec::new();
     let mut names: BTreeMap<String, &Document> = BTreeMap::new();
@@ -155,7 +156,7 @@ fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
     warnings
 }
 
-/// Families of which an earlier pool has blocks of another size for the same Cilium pool.
+/// Families for which an earlier pool has blocks of another size for the same Cilium pool.
 fn sizes_differ<'a>(
     document: &'a Document,
     pool: &Pool,

@@ -1,4 +1,5 @@
-//! The controller itself, as a command sees it: its Lease, its Pods, its mode, and what is frozen.
+//! The controller itself, as a command sees it: its Lease, its Pods, its mode, and the switches of the freeze that
+//! are on.
 //!
 //! Reads the Lease and the Pods; the rest is in the world.
 
@@ -19,7 +20,7 @@ use crate::view::overview::Problem;
 /// The kind of the problem that no controller leads.
 pub(super) const NO_LEADER: &str = "NoLeader";
 
-/// What is known of the controller itself.
+/// The knowledge about the controller itself.
 pub(super) struct Controller {
     /// Who holds the Lease, by the name of its Pod.
     pub(super) leader: Option<String>,
@@ -33,7 +34,7 @@ pub(super) struct Controller {
     pub(super) replicas: Option<Replicas>,
     /// The mode of Cilium, or why the controller is passive.
     pub(super) mode: Result<String, String>,
-    /// What is frozen, a sentence each.
+    /// The switches of the freeze that are on, a sentence each.
     pub(super) frozen: Vec<String>,
     pub(super) problems: Vec<Problem>,
     /// The time of the list.

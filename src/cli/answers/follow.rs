@@ -36,7 +36,8 @@ impl Screen {
     }
 }
 
-/// Looks until it is interrupted, and shows each answer. It fails with the first look; later failures are printed on standard error.
+/// Looks until it is interrupted, and shows each answer. If the first look fails, the command fails; later failures
+/// are printed on standard error.
 pub(super) async fn watch<A: PartialEq>(
     screen: Screen,
     look: impl AsyncFn() -> Result<A>,
@@ -71,8 +72,8 @@ pub(super) async fn watch<A: PartialEq>(
     last.ok_or_else(|| anyhow!("interrupted before the first answer"))
 }
 
-/// Looks until nothing is wrong or the time is over, and returns the last answer. Problems are printed on standard error when
-/// they change. It fails with the first look, and with the last one.
+/// Looks until nothing is wrong or the time is over, and returns the last answer. Problems are printed on standard
+/// error when they change. The command fails if the first look or the last one fails.
 pub(super) async fn wait<A>(
     limit: Duration,
     look: impl AsyncFn() -> Result<A>,

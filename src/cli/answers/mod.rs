@@ -1,7 +1,7 @@
-//! The commands that answer a question: they list the cluster once, decide with the controller's own planner, and write
-//! nothing.
+//! The commands that answer a question. They list the cluster once, decide with the controller's own planner, and
+//! write nothing.
 //!
-//! Each ends with 0 where nothing is wrong, 1 where something was found, and 2 where it could not look.
+//! The exit code is 0 if there is no problem, 1 if there is one, and 2 if the command could not look.
 
 pub(in crate::cli) mod around;
 pub mod check;

@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 /// Something is wrong, and pods wait for it.
 pub(super) const WRONG: Style = AnsiColor::Red.on_default().bold();
-/// Something waits, or is on its way.
+/// Something waits, or is in progress.
 pub(super) const WAITS: Style = AnsiColor::Yellow.on_default();
 /// Nothing is wrong.
 pub(super) const FINE: Style = AnsiColor::Green.on_default();

@@ -343,7 +343,7 @@ pub(in crate::cli) fn object(outlook: &Outlook) -> Value {
     })
 }
 
-/// What the controller would do now, as JSON.
+/// The writes that the controller would do now, and their context, as JSON.
 fn proposed(proposal: &Proposal) -> Value {
     let waiting = proposal.waiting.iter().map(|plan| {
         let why = match plan.verdict {

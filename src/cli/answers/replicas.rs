@@ -8,7 +8,7 @@ pub(in crate::cli) const OUR_PODS: &str = "app.kubernetes.io/name=cilium-node-ip
 /// The Pods of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Replicas {
-    /// Pods that have not ended.
+    /// Pods that have not terminated.
     pub(super) all: usize,
     /// Those of them that are ready.
     pub(super) ready: usize,

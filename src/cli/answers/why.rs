@@ -41,7 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
     })
 }
 
-/// What there is to say of a node.
+/// The answer for one node.
 struct Reason {
     node: NodeName,
     labels: Vec<String>,
@@ -51,12 +51,12 @@ struct Reason {
     blocks: Vec<who::Answer>,
     carrier: Option<&'static str>,
     agent: String,
-    /// What it waits for, the most specific cause first.
+    /// The causes of its waits, the most specific first.
     waits: Vec<String>,
     /// Why each pool gives nothing.
     refusals: Vec<String>,
     findings: Vec<String>,
-    /// What the controller does next.
+    /// The next steps of the controller.
     next: Vec<String>,
 }
 
