@@ -1,7 +1,8 @@
 //! Access to the metrics port: bearer tokens, and a short memory of the answers about them.
 //!
-//! Does not know the API server, which a [`Reviewer`] asks. Keeps two invariants: a token is neither kept nor logged, only
-//! its digest is; and a client causes a bounded number of reviews that end in a refusal, whatever it sends.
+//! Does not know the API server, which a [`Reviewer`] asks. Keeps two invariants. A token is neither kept nor logged:
+//! only its digest is. A client causes a bounded number of reviews that end in a refusal, for any tokens that it
+//! sends.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -31,16 +32,16 @@ const MAX_ANSWERS: usize = 256;
 /// The maximum number of reviews in flight, so that unknown tokens cost the API server little.
 const MAX_REVIEWS: usize = 4;
 
-/// How long a token that was accepted is reviewed again whatever its client has sent besides. Kubernetes replaces the
-/// tokens of pods once per hour.
+/// How long an accepted token is reviewed again, even if its client has also sent refused tokens. Kubernetes replaces
+/// the tokens of pods once per hour.
 const TRUSTED_FOR: Duration = Duration::from_secs(3600);
 
 /// How many refusals a client may cause within [`COUNTS_FOR`]. A scraper causes none, and a person with a wrong token
 /// a few. Reviews in flight may add [`MAX_REVIEWS`].
 const MAX_REFUSALS: u32 = 8;
 
-/// The maximum number of clients whose refusals are counted. While there are more, no unknown token of another client is
-/// reviewed: 64 connections are open at a time, so only a client with many addresses comes to it.
+/// The maximum number of clients whose refusals are counted. While there are more, no unknown token of another client
+/// is reviewed. 64 connections are open at a time, so only a client with many addresses reaches this number.
 const MAX_CLIENTS: usize = 256;
 
 /// The answer of the API server about a token and a path.
@@ -75,7 +76,7 @@ pub struct Access {
     reviews: Arc<Semaphore>,
 }
 
-/// What is known about tokens and clients.
+/// The memory of tokens and clients.
 #[derive(Debug, Default)]
 struct Memory {
     answers: BTreeMap<Key, (Instant, Verdict)>,

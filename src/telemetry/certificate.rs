@@ -1,7 +1,7 @@
 //! The certificate of the metrics port: of two files that are read again when they change, or self-signed.
 //!
-//! Keeps two invariants: files that can't be used, such as a pair that is half replaced, leave the last certificate in use;
-//! and a self-signed certificate is replaced before its validity ends.
+//! Keeps two invariants: files that can't be used, such as a pair that is half replaced, leave the last certificate
+//! in use; and a self-signed certificate is replaced before it expires.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a self-signed certificate is valid, as one of a public authority is at most.
 const VALID_FOR: SignedDuration = SignedDuration::from_hours(90 * 24);
 
-/// The age at which a self-signed certificate is replaced: a month before its end, so that a connection that stays open
+/// The age at which a self-signed certificate is replaced: a month before it expires. So a connection that stays open
 /// for long, or a clock that differs, meets a valid one.
 const RENEWED_AFTER: SignedDuration = SignedDuration::from_hours(60 * 24);
 
-/// How long before its creation a self-signed certificate is valid, for scrapers whose clocks are behind. Its validity
-/// begins at the start of that day.
+/// How long before its creation a self-signed certificate is valid, for scrapers whose clocks are behind. Its
+/// validity starts at the start of that day.
 const EARLIER: SignedDuration = SignedDuration::from_hours(24);
 
 /// The files of a certificate, both in PEM.
@@ -170,7 +170,7 @@ fn params(names: &[String], now: Timestamp) -> Result<CertificateParams, Certifi
         params.distinguished_name.push(DnType::CommonName, name.as_str());
     }
     let day = |time: Result<Timestamp, jiff::Error>| {
-        // Beyond the years that have a timestamp, the validity ends now.
+        // If the time is beyond the years that a timestamp can hold, the validity stops now.
         let day: Date = time.unwrap_or(now).to_zoned(TimeZone::UTC).date();
         let part = |part: i8| u8::try_from(part).unwrap_or(1);
         date_time_ymd(day.year().into(), part(day.month()), part(day.day()))

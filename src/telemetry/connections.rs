@@ -1,7 +1,7 @@
 //! The open connections of an HTTP server.
 //!
-//! Clients cost the process little, whatever they do: [`MAX_CONNECTIONS`] bounds their number, [`HEADER_LIMIT`] the time
-//! of a request header, and [`STOP_LIMIT`] the wait of a process that exits.
+//! No client can cost the process much: [`MAX_CONNECTIONS`] bounds their number, [`HEADER_LIMIT`] the time of a
+//! request header, and [`STOP_LIMIT`] the wait of a process that exits.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,9 +20,9 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error};
 
-/// How many connections are open at a time; one more closes the oldest. Kubelet opens one per probe, each Prometheus
-/// keeps one, and a person needs a few: about ten. This leaves room for several times that, and is a small part of the
-/// 1024 descriptors that a process usually may have.
+/// How many connections are open at a time; one more closes the oldest. Kubelet opens one per health check, each
+/// Prometheus keeps one, and a person needs a few: about ten. This leaves room for several times that. It is a small
+/// part of the 1024 descriptors that a process usually may have.
 pub(super) const MAX_CONNECTIONS: usize = 64;
 
 /// How long a client may take to send the header of a request, and how long a connection may stay idle. Clients send a
@@ -30,9 +30,9 @@ pub(super) const MAX_CONNECTIONS: usize = 64;
 /// default of 10 s.
 pub(super) const HEADER_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long the server, once stopped, waits for answers that it has begun. They come from memory, in milliseconds, and
-/// the rest is the way to the client. It is short beside the 30 s that the kubelet grants to the process, which also
-/// has to finish its writes.
+/// How long a stopped server waits for the answers that it has started. They come from memory, in milliseconds, and
+/// the rest of the time is for the network to the client. It is short beside the 30 s that the kubelet grants to the
+/// process, which also has to finish its writes.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(1);
 
 /// Has a conversation with each client until the server is stopped, and then waits for at most [`STOP_LIMIT`].
@@ -73,7 +73,7 @@ impl Connections {
     /// Opens one, which lasts as long as `conversation`.
     fn open(&mut self, peer: SocketAddr, conversation: impl Future<Output = ()> + Send + 'static) {
         self.by_age.retain(|connection| !connection.is_finished());
-        // Waiting for room instead would let clients that send nothing keep a liveness probe waiting.
+        // Waiting for room instead would let clients that send nothing delay the kubelet's liveness check.
         if self.by_age.len() >= MAX_CONNECTIONS
             && let Some(oldest) = self.by_age.pop_front()
         {
@@ -89,7 +89,7 @@ impl Connections {
         self.tasks.join_next().await.map(tell)
     }
 
-    /// Waits until all have ended, and ends those that have not within [`STOP_LIMIT`].
+    /// Waits until all connections are closed, and closes the rest after [`STOP_LIMIT`].
     async fn finish(mut self) {
         let ended = async {
             while let Some(end) = self.tasks.join_next().await {
@@ -103,7 +103,7 @@ impl Connections {
     }
 }
 
-/// Answers the requests of one connection until it ends. Once stopped, it finishes the request in progress.
+/// Answers the requests of one connection until it is closed. Once stopped, it finishes the request in progress.
 pub(super) async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     routes: Router,
@@ -128,7 +128,7 @@ pub(super) async fn converse(
     }
 }
 
-/// Logs the end of a connection if it is a defect; one that was closed to make room is none.
+/// Logs how a connection was closed if that is a defect; one that was closed to make room is none.
 fn tell(end: Result<(), JoinError>) {
     if let Err(error) = end
         && error.is_panic()

@@ -24,7 +24,7 @@ pub const FRESH: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
     began: Instant,
-    /// Milliseconds from `began` to the last beat.
+    /// Milliseconds from the creation of the heartbeat to the last beat.
     last: Arc<AtomicU64>,
 }
 

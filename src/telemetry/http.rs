@@ -22,7 +22,7 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// Serves until told to stop, and then for at most [`super::connections::STOP_LIMIT`].
+/// Serves until `stop`, and then for at most [`super::connections::STOP_LIMIT`].
 pub async fn serve(
     listener: TcpListener,
     telemetry: Telemetry,
@@ -44,9 +44,9 @@ async fn livez(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     answer(heartbeat::verdict(telemetry.heartbeat.silence()))
 }
 
-/// 200 if the controller serves, frozen or not; 503 with the reason if it does not serve yet, or may not. Then a line for
-/// each switch of the freeze that is on, for each kind that is not followed, for each request that the server
-/// forbids, and for what is not done though it serves. A standby names the leader first.
+/// 200 if the controller serves, frozen or not; 503 with the reason if it does not serve yet, or may not. A standby
+/// names the leader first. Then a line per switch of the freeze that is on, per kind that is not followed, and per
+/// forbidden request. The last lines name the tasks that the controller skips although it serves.
 async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     let (code, mut text) = answer(match telemetry.readiness() {
         Readiness::Ready => Ok(()),

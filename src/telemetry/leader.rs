@@ -7,9 +7,9 @@ pub enum Leader {
     Unelected,
     /// This process.
     This,
-    /// The process with this identity, which begins with the name of its Pod.
+    /// The process with this identity, which starts with the name of its Pod.
     Other(String),
-    /// Nobody, as far as this process knows.
+    /// No process, as far as this one knows.
     Nobody,
 }
 
@@ -23,7 +23,7 @@ impl Leader {
         }
     }
 
-    /// The line of `/readyz` of a process that stands by.
+    /// The line of `/readyz` of a process on standby.
     #[must_use]
     pub fn line(&self) -> Option<String> {
         match self {

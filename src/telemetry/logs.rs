@@ -19,8 +19,8 @@ const DEFAULT_FILTER: &str = "info,kube_client=off,kube_runtime=error";
 const QUIET_FILTER: &str =
     "warn,cilium_node_ipam::controller::gather=info,kube_client=off,kube_runtime=error";
 
-/// A filter with what `RUST_LOG` adds to it or replaces in it. `RUST_LOG=debug` shows more of the controller, and kube
-/// stays off unless it is named.
+/// The default filter with the additions and replacements of `RUST_LOG`. `RUST_LOG=debug` shows more of the
+/// controller, and kube stays off unless it is named.
 fn filter(default: &str) -> EnvFilter {
     let added = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
     EnvFilter::try_new(format!("{default},{added}")).unwrap_or_else(|_| EnvFilter::new(default))
@@ -38,7 +38,7 @@ pub fn start(format: Format) {
     let subscriber =
         tracing_subscriber::fmt().with_env_filter(filter(DEFAULT_FILTER)).with_writer(std::io::stderr);
     match format {
-        // A module path tells a reader of the log nothing; JSON keeps it for filters.
+        // A module path does not help a person who reads the log; JSON keeps it for filters.
         Format::Text => subscriber.with_ansi(false).with_target(false).init(),
         Format::Json => subscriber.json().flatten_event(true).init(),
     }

@@ -1,6 +1,6 @@
 //! Requests for the map of the address space, which only the owner of the world can answer.
 //!
-//! However many ask, the loop makes at most one map per second: it costs a pass over all nodes and claims.
+//! For any number of requests, the loop makes at most one map per second: it costs a pass over all nodes and claims.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::view::map::Map;
 
-/// How long a map is shown to those who ask next.
+/// How long later requests get the same map.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long an answer is waited for. The loop makes one between two turns, unless it has not started yet.
+/// How long a request waits for its answer. The loop makes one between two turns, unless it has not started yet.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Both sides: that of the loop, and that of the HTTP server.
@@ -44,7 +44,7 @@ impl MapRequests {
         self.wanted.notified().await;
     }
 
-    /// Answers all who wait.
+    /// Answers all requests that wait.
     pub fn answer(&self, map: Map) {
         self.made.send_replace(Some((Instant::now(), Arc::new(Drawn { map, page: OnceLock::new() }))));
     }

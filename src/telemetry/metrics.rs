@@ -1,8 +1,8 @@
 //! The content of `/metrics`: counters that the controller feeds, and the last snapshot of the world.
 //!
-//! Names begin with `cilium_node_ipam_`, or with `process_` as in every program, and are stable; `docs/operations.md` has
-//! an entry for each. Labels are pools,
-//! families and names that this program defines, and never nodes, so the number of series grows only with the pools.
+//! Names start with `cilium_node_ipam_`, or with `process_` as in every program, and are stable; `docs/operations.md`
+//! has an entry for each. Labels are pools, families and names that this program defines, and never nodes, so the
+//! number of series grows only with the pools.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -47,7 +47,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Blocks by pool and reason.
 type Blocks = Series<[(&'static str, String); 2], Counter>;
 
-/// Everything that is measured. Clones share what they count.
+/// All metrics. Clones share their counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     writes: Series<Labels<2>, Counter>,
@@ -139,13 +139,13 @@ impl Metrics {
         }
     }
 
-    /// A write begins. It is in flight until the returned value is dropped.
+    /// Counts a write as in flight until the returned value is dropped.
     pub fn write_starts(&self) -> InFlight {
         self.writes_in_flight.inc();
         InFlight(self.writes_in_flight.clone())
     }
 
-    /// A write of this kind has ended.
+    /// A write of this kind has finished.
     pub fn write_finished(&self, kind: RequestKind, outcome: &Outcome, took: Duration) {
         let outcome = OutcomeKind::from(outcome);
         self.writes.of(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]).inc();
@@ -369,7 +369,7 @@ impl Metrics {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// One write that is under way; it ends when this is dropped.
+/// One write in progress, until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct InFlight(Gauge);

@@ -1,4 +1,4 @@
-//! What the process tells about itself: logs, metrics, and the HTTP endpoints.
+//! The process reports about itself: logs, metrics, and the HTTP endpoints.
 
 pub mod access;
 pub mod certificate;
@@ -27,14 +27,14 @@ use standing::Standing;
 
 use crate::model::freeze::{Freeze, Switch};
 
-/// What the controller feeds, and the HTTP endpoints show.
+/// The state that the controller writes and the HTTP endpoints show.
 #[derive(Debug, Clone)]
 pub struct Telemetry {
     /// Whether the loop is still running.
     pub heartbeat: Heartbeat,
-    /// What is measured.
+    /// The metrics.
     pub metrics: Metrics,
-    /// How the process stands with the API server.
+    /// The relation of the process to the API server: kinds that it does not follow, and forbidden requests.
     pub standing: Standing,
     /// Who asks for the map of the address space.
     pub maps: MapRequests,
@@ -76,24 +76,24 @@ impl Telemetry {
         }
     }
 
-    /// Sets what is frozen, and returns what was before.
+    /// Sets the freeze, and returns the one before.
     #[allow(clippy::must_use_candidate, reason = "the freeze before is for a log line")]
     pub fn set_freeze(&self, freeze: Freeze) -> Freeze {
         self.freeze.send_replace(freeze)
     }
 
-    /// What is frozen, as far as the loop knows.
+    /// The freeze, as far as the loop knows.
     #[must_use]
     pub fn freeze(&self) -> Freeze {
         self.freeze.borrow().clone()
     }
 
-    /// Sets what `/readyz` says beside its verdict.
+    /// Sets the lines of `/readyz` beside its verdict.
     pub fn set_remarks(&self, remarks: Vec<String>) {
         self.remarks.send_replace(remarks);
     }
 
-    /// What `/readyz` says beside its verdict: a line for each thing that is not done, though the controller serves.
+    /// The lines of `/readyz` beside its verdict: one for each task that the controller skips although it serves.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         self.remarks.borrow().clone()

@@ -31,7 +31,7 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     }
 }
 
-/// Serves until told to stop.
+/// Serves until `stop`.
 pub async fn serve(
     listener: TcpListener,
     mut certificate: Certificate,
@@ -42,7 +42,7 @@ pub async fn serve(
     let routes = Router::new().route("/metrics", get(metrics)).route("/map", get(map)).with_state(telemetry);
     let conversation = |stream: TcpStream| {
         let acceptor = TlsAcceptor::from(certificate.current());
-        // A client that is gone already has no address.
+        // A client that has disconnected already has no address.
         let client = stream.peer_addr().map(|peer| access.of_client(peer.ip()));
         let (routes, stop) = (routes.clone(), stop.clone());
         async move {

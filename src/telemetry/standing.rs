@@ -1,7 +1,7 @@
-//! How the process stands with the API server: which kinds it does not follow at the moment, and which requests the
-//! server forbids it.
+//! The relation of the process to the API server: which kinds it does not follow at the moment, and which requests
+//! the server forbids.
 //!
-//! Knows no requests and no back-off: whoever sends them says how they ended. `/readyz` and `/metrics` show it.
+//! Knows no requests and no back-off: the sender of a request reports its outcome. `/readyz` and `/metrics` show it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,8 +14,8 @@ use crate::model::kind::Kind;
 use crate::model::speaker::SpeakerKind;
 use crate::wire::freeze;
 
-/// How long a kind may not be followed before the controller counts as not ready. An API server that restarts is away
-/// for less.
+/// How long a kind may not be followed before the controller counts as not ready. An API server that restarts is back
+/// sooner.
 pub const LONGEST_LAPSE: Duration = Duration::from_secs(60);
 
 /// A ConfigMap that the process follows beside the kinds of the world.
@@ -23,7 +23,7 @@ pub const LONGEST_LAPSE: Duration = Duration::from_secs(60);
 pub struct FollowedConfigMap {
     /// Its name.
     pub name: &'static str,
-    /// What it is called among the kinds that are followed.
+    /// Its name among the kinds that are followed.
     pub kind: &'static str,
 }
 
@@ -64,7 +64,7 @@ pub const BGP_ADVERTISEMENTS: &str = SpeakerKind::Advertisement.as_str();
 /// CiliumBGPPeeringPolicies. The same holds for them.
 pub const BGP_PEERING_POLICIES: &str = SpeakerKind::PeeringPolicy.as_str();
 
-/// What is followed beside the kinds of the world, and without which the controller serves.
+/// The kinds that are followed beside those of the world. The controller serves without them.
 pub const BESIDE: [&str; 7] = [
     AGENT_PODS,
     POD_IP_POOLS,
@@ -78,7 +78,7 @@ pub const BESIDE: [&str; 7] = [
 /// The other causes of a 403.
 pub const OR_ADMISSION: &str = "or an admission plugin refuses the request, or the CustomResourceDefinition is being deleted: see the log";
 
-/// Something that the process may ask of the API server, as RBAC names it.
+/// A request that the process may send to the API server, as RBAC names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
     /// The verb.
@@ -87,7 +87,7 @@ pub struct Right {
     pub group: String,
     /// The resource, with its subresource if it is for one.
     pub resource: String,
-    /// The namespace; `None` for what has none.
+    /// The namespace; `None` for a resource without one.
     pub namespace: Option<String>,
     /// The only object in the namespace that is asked for, where it is one: a rule may name it.
     pub name: Option<String>,
@@ -111,7 +111,7 @@ impl fmt::Display for Right {
 }
 
 impl Right {
-    /// What an administrator can do about it.
+    /// The remedy for an administrator.
     #[must_use]
     pub fn remedy(&self) -> String {
         let role = match &self.namespace {
@@ -142,7 +142,7 @@ struct State {
     forbidden: BTreeMap<Right, Instant>,
 }
 
-/// How the process stands with the API server. Clones share it.
+/// The relation of the process to the API server. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Standing {
     state: watch::Sender<State>,
@@ -162,7 +162,7 @@ impl Default for Standing {
 }
 
 impl Standing {
-    /// A kind is to be followed from now on, and is not yet.
+    /// From now on the process should follow this kind, and does not yet.
     pub fn starts_to_follow(&self, kind: &'static str) {
         let lapse = || Lapse { since: Instant::now(), why: None };
         self.state.send_modify(|state| {
@@ -194,7 +194,7 @@ impl Standing {
         ended.map(|lapse| lapse.since.elapsed())
     }
 
-    /// The server has answered a request, whatever it said.
+    /// The server has answered a request, with a success or an error.
     pub fn note_answer(&self) {
         self.heard.send_replace(Instant::now());
     }
@@ -220,7 +220,7 @@ impl Standing {
         });
     }
 
-    /// What has been forbidden for this time: every request of this kind was answered with 403 since.
+    /// The rights that have been missing for this time: every request of this kind was answered with 403 since.
     #[must_use]
     pub fn forbidden(&self, at_least: Duration) -> Vec<Right> {
         let state = self.state.borrow();
@@ -235,8 +235,8 @@ impl Standing {
         state.lapses.iter().map(|(kind, lapse)| (*kind, lapse.since.elapsed())).collect()
     }
 
-    /// An error if the server is silent, if kinds have not been followed for too long, or if a right is missing without
-    /// which no replica leads. The error names them.
+    /// An error that names the causes: the server is silent, kinds have not been followed for too long, or a right is
+    /// missing without which a replica can't lead.
     pub fn verdict(&self) -> Result<(), String> {
         let silence = self.heard.borrow().elapsed();
         if silence > LONGEST_LAPSE {
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(standing.follows("Node"), None);
     }
 
-    /// No watch fails while its connection only swallows what is sent.
+    /// A watch does not fail while its connection only swallows requests.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_answers_nothing_for_a_minute_makes_the_controller_not_ready() {
         let standing = following_all();

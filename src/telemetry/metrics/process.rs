@@ -1,5 +1,4 @@
-//! The part of `/metrics` about the process itself: whether it serves, since when it runs, and what
-//! it uses.
+//! The part of `/metrics` about the process itself: whether it serves, since when it runs, and its use of resources.
 
 use std::iter;
 use std::time::{SystemTime, UNIX_EPOCH};
