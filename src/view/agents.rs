@@ -1,4 +1,4 @@
-//! Which releases of Cilium the agents run, as a person is told.
+//! Which agent versions the nodes run, in words for a person.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::model::time::Now;
 use crate::publisher::support::Support;
 use crate::world::World;
 
-/// The nodes whose weakest agent is of one release.
+/// The nodes whose weakest agent is of one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Census<'a> {
-    /// How far it works.
+    /// How far it is supported.
     pub support: Support,
-    /// The release, where it is known.
+    /// The agent version, where it is known.
     pub release: Option<Release>,
     /// The nodes.
     pub nodes: Vec<&'a NodeName>,
 }
 
-/// The nodes that run Linux by the release of their weakest agent, the weakest first. Costs a pass over the nodes.
+/// The nodes that run Linux by the version of their weakest agent, the weakest first. Costs a pass over the nodes.
 #[must_use]
 pub fn census(world: &World) -> Vec<Census<'_>> {
     let mut nodes: BTreeMap<(Support, Option<Release>), Vec<&NodeName>> = BTreeMap::new();
@@ -75,14 +75,14 @@ pub fn unsupported<'a>(world: &World, nodes: impl IntoIterator<Item = &'a NodeNa
     Some(format!("{why}: {n_nodes}, {}", ten_of(names)))
 }
 
-/// What is said of the releases at the start, a line for each. Lines about agents that do not work fully say what
-/// does not.
+/// The lines about agent versions that are logged at the start, one per version. Lines about agents that do not work
+/// fully say which functions are missing.
 #[must_use]
 pub fn lines(world: &World) -> Vec<String> {
     census(world).iter().map(|group| explained(world, group)).collect()
 }
 
-/// The line about nodes of one release.
+/// The line about nodes of one agent version.
 #[must_use]
 pub fn explained(world: &World, Census { support, release, nodes }: &Census<'_>) -> String {
     let n_nodes = counted(nodes.len(), "node");
@@ -101,7 +101,7 @@ pub fn explained(world: &World, Census { support, release, nodes }: &Census<'_>)
     format!("{n_nodes} with {named} ({}): {how}", ten_of(nodes))
 }
 
-/// What is done about agents of an unknown release.
+/// The consequence and the remedy for agents of an unknown version.
 const UNKNOWN: &str = "the controller serves them like a supported version; use an image with a version tag, \
      or label the Pods with app.kubernetes.io/version; upgrade agents older than docs/cilium.md (Support) \
      allows";

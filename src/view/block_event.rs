@@ -1,6 +1,6 @@
-//! What a write does to blocks, and why: the content of the log line that follows when the write is done.
+//! The effect of a write on blocks, and the cause: the content of the log line that follows when the write is done.
 //!
-//! Pure. It is computed when the write is decided, because the world at that time shows why.
+//! Pure. It is computed when the write is decided, because the world at that time shows the cause.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::world::World;
 /// A step in the life of one or more blocks of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockEvent {
-    /// What is done.
+    /// The step in the life of the block.
     pub step: Step,
     /// Why.
     pub cause: Cause,
@@ -35,7 +35,7 @@ stable_names! {
     pub enum Step {
         /// A claim was created.
         Claimed,
-        /// The block was written onto the CiliumNode.
+        /// The block was published on the carrier.
         Published,
         /// The claim is held for its node again.
         Held,
@@ -75,7 +75,7 @@ stable_names! {
         NodeGone,
         /// The node needs fewer addresses.
         Surplus,
-        /// Its pool, or its range of the pool, takes its blocks back.
+        /// Its pool, or its range of the pool, reclaims its blocks.
         PoolDrains,
         /// It is needed after all, or the agent did not consent.
         Stays,
@@ -136,7 +136,7 @@ fn of_withdrawal(world: &World, withdrawal: &Withdrawal) -> Option<BlockEvent> {
     })
 }
 
-/// Why a block leaves a node that lives.
+/// Why a block leaves a node that still exists.
 fn cause_of_drain(world: &World, claim: &Claim) -> Cause {
     match claim.state {
         ClaimState::Releasing(reason) | ClaimState::Cooling(reason) => reason.into(),
@@ -187,7 +187,7 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
                 (Some(Reason::NodeGone) | None, _) => Cause::NodeReturned,
             },
         ),
-        // It was taken off, and its agent goes on with it.
+        // The controller removed it from the carrier, and the agent keeps using it.
         ClaimChange::Drain(_) if state_reason.is_some() => (Step::Draining, Cause::Stays),
         ClaimChange::Drain(_) => {
             (Step::Draining, claim.map_or(Cause::Surplus, |claim| cause_of_drain(world, claim)))

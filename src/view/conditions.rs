@@ -139,7 +139,7 @@ fn ready(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Explai
         explained
     };
     let (reason, message) = with_releases(world, pool, explained);
-    // Whatever else keeps the pool from serving stays to be done after the freeze, so it is told first.
+    // Other obstacles of the pool remain after the freeze, so they are reported first.
     if reason == ConditionReason::Serving && world.freeze().is_on(Switch::Writes) {
         let message = "writes are frozen: nodes get no blocks; see the condition Frozen";
         return (ConditionReason::Frozen, message.to_owned());
@@ -147,9 +147,9 @@ fn ready(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Explai
     (reason, message)
 }
 
-/// Why a node that joins now gets nothing of a pool that gives out blocks: the pool has no free block of a family that the
-/// node's agent runs, or the CiliumPodIPPool does not fit. Says nothing about other pools that may help out: their free
-/// blocks change all the time. Costs a pass over the pool's nodes.
+/// Why a node that joins now gets nothing of a pool that gives out blocks: the pool has no free block of a family
+/// that the node's agent runs, or the CiliumPodIPPool does not fit. Says nothing about other pools that may serve the
+/// node instead: their free blocks change all the time. Costs a pass over the pool's nodes.
 fn nothing_for_new_nodes(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Option<Explained> {
     let nodes: Vec<&NodeName> = world.nodes_of_pool(&pool.name).collect();
     let is_run = |family: Family| {
@@ -167,8 +167,8 @@ fn nothing_for_new_nodes(world: &World, pool: &Pool, full: &BTreeMap<Family, Hol
         .map(|message| (ConditionReason::PodIPPoolUnfit, message))
 }
 
-/// The same, where agents of some of the pool's nodes are of a release for which nothing is published. Costs a pass over
-/// its nodes.
+/// The same, where nothing is published for some of the pool's nodes because of their agent version. Costs a pass
+/// over its nodes.
 fn with_releases(world: &World, pool: &Pool, (reason, message): Explained) -> Explained {
     let Some(unsupported) = agents::unsupported(world, world.nodes_of_pool(&pool.name)) else {
         return (reason, message);
@@ -179,7 +179,7 @@ fn with_releases(world: &World, pool: &Pool, (reason, message): Explained) -> Ex
     (reason, message)
 }
 
-/// That blocks of the pool are wider than the mode of Cilium takes, and the way out.
+/// That blocks of the pool are wider than the mode of Cilium accepts, and the remedy.
 fn too_wide(world: &World, pool: &Pool) -> Option<String> {
     let reader = world.reader();
     let is_wide = |family: &&Family| world.is_too_wide(pool, **family);
@@ -264,7 +264,7 @@ fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
     }
 }
 
-/// What keeps a pool of these ranges that is being deleted, and what would end it. Costs a pass over its claims.
+/// The obstacles to the deletion of a pool with these ranges, and the remedy. Costs a pass over its claims.
 fn deleting<'a>(world: &World, name: &PoolName, ranges: impl IntoIterator<Item = &'a Cidr>) -> String {
     let claims = world.claims_of_pool(name).map(|known| &known.claim);
     let readable = claims.filter(|claim| !world.is_unreadable_claim(claim.cidr));
@@ -332,7 +332,7 @@ fn overlapping(world: &World, overlaps: &[Overlap]) -> Explained {
 }
 
 fn exhausted(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>, nodes: NodeCounts) -> Explained {
-    // A family that gives out no blocks, free or not, is closed on purpose, or `Ready` says what is wrong.
+    // If no family gives out blocks, free or not, the pool is closed on purpose, or `Ready` names the problem.
     if !pool.families.keys().any(|family| world.gives_out_of(pool, *family)) {
         return (ConditionReason::Closed, "the pool gives no blocks; see the condition Ready".to_owned());
     }
@@ -350,7 +350,7 @@ fn exhausted(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>, nodes
     (ConditionReason::NoFreeBlocks, message)
 }
 
-/// What takes blocks of the pool and is not a claim of it.
+/// The occupants of blocks of the pool that are not its claims.
 fn obstructed(
     world: &World,
     families: &BTreeMap<Family, FamilyCounts>,
@@ -409,7 +409,7 @@ fn without_effect(world: &World, pool: &Pool) -> Option<Explained> {
     Some((reason, message))
 }
 
-/// That the name under which blocks are to be carried does nothing, if the pool gives one.
+/// That `podIPPool` has no effect, if the pool sets it.
 fn without_names(pool: &Pool) -> Option<Explained> {
     let name = pool.pod_ip_pool.as_ref()?;
     let message = format!(

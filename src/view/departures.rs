@@ -32,11 +32,11 @@ pub enum When {
     Now,
     /// When the pods with this number of its addresses are deleted.
     PodsEnd(u128),
-    /// When its agent has no more use for it. The agent does not say which addresses are in use.
+    /// When its agent does not need it any more. The agent does not say which addresses are in use.
     AgentLetsGo,
     /// When the node is recreated, for this reason.
     NodeRecreated(String),
-    /// When this is no longer so.
+    /// When this obstacle is removed.
     Without(String),
 }
 

@@ -1,5 +1,5 @@
-//! Which blocks of a pool are to leave living nodes, how far they are, and what keeps the others: the condition `Draining`
-//! of the pool, and the status of each claim, which also says when its block has cooled.
+//! Which blocks of a pool should leave living nodes, how far they are, and the obstacles of the others. The condition
+//! `Draining` of the pool shows it, and the status of each claim, which also says when its block has cooled.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,18 +14,19 @@ use crate::net::addresses::AddressSet;
 use crate::publisher::answer::Drain;
 use crate::world::World;
 
-/// How far a block is that leaves.
+/// How far the drain of a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// Its node holds it, and new pods get addresses of it.
     Held,
     /// It is closed to new pods, and pods still have addresses of it.
     InUse,
-    /// It was taken off, and its agent goes on with it for what uses it, and gives no more of it to new pods.
+    /// The controller removed it from the carrier. Its agent kept it for the addresses in use, and gives no more of it
+    /// to new pods.
     Refused,
     /// It is closed to new pods, and its agent is about to be asked, or is asked.
     Asked,
-    /// Its agent has let it go.
+    /// Its agent has released it.
     Leaving,
 }
 
@@ -78,7 +79,7 @@ fn stage(world: &World, claim: &Claim) -> Option<Stage> {
     }
 }
 
-/// What keeps a block on its node, as far as objects say.
+/// The reason why a block stays on its node, as far as objects show it.
 fn hindrance(world: &World, claim: &Claim, stage: Stage) -> Option<String> {
     let carrier = world.carrier(&claim.node)?;
     if world.is_unreadable(Kind::CiliumNode, claim.node.as_str()) {
@@ -93,8 +94,8 @@ fn hindrance(world: &World, claim: &Claim, stage: Stage) -> Option<String> {
     }
 }
 
-/// What a block waits for that its node still needs, or whose turn has not come. Whether its agent is Ready changes with
-/// every restart, so it is in the condition and the finding, and costs no version of the claim.
+/// The reason for a block that its node still needs, or that waits for its turn. Whether the agent is Ready changes
+/// with every restart. So only the condition and the finding say that, and it costs no version of the claim.
 const NOT_YET: &str = "its node needs it, its agent is not Ready, or it is not its turn yet";
 /// The same where the agent does not say which addresses are in use.
 const NOT_YET_OR_USED: &str =
@@ -103,11 +104,11 @@ const REFUSED: &str = "its agent still uses it and kept it; it takes no new pods
 const PODS: &str = "its agent uses addresses of it (status.ipam.used of the CiliumNode)";
 const UNLISTED: &str = "pods have addresses of it that the agent does not list";
 
-/// What the status of a claim has to say where it says something else now; `None` where it may stay.
+/// The status that the claim should show, if it differs from the one that it shows; `None` otherwise.
 ///
-/// It says nothing that only this process remembers unless it has something else to say anyway: processes that
-/// remember different things would correct each other for ever. And it is left alone from the question to the agent until
-/// the block is off its node: a later version of the claim would have every proof be given again.
+/// Facts that only this process remembers do not change the status alone: processes that remember different things
+/// would correct each other for ever. The status also stays unchanged from the usage query until the block is off its
+/// node. A later version of the claim would require every proof anew.
 #[must_use]
 pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
     let told = &claim.status;
@@ -188,11 +189,12 @@ fn waits_for(what: &str, n_pods: Option<u128>, mut pods: Vec<(IpAddr, String)>) 
     }
 }
 
-/// The pods that have an address of a block, as the last read of the node's Pods found: of those their agent lists the ones
-/// that it still lists, or else the ones that it did not list then.
+/// The pods that have an address of a block, by the last read of the node's Pods. With the addresses that the agent
+/// lists now, these are the pods on listed addresses. Without them, these are the pods on addresses that the agent
+/// did not list at that read.
 fn holders(world: &World, claim: &Claim, listed: Option<&AddressSet>) -> Vec<(IpAddr, String)> {
     let Some(look) = world.look(&claim.node) else { return Vec::new() };
-    // One that was listed may have ended since, and only then nobody lists it.
+    // A listed Pod may have terminated since, and only then no list has it.
     let counts = |address: IpAddr| match listed {
         Some(listed) => listed.contains(address),
         None => look.unlisted.contains(&address),

@@ -1,8 +1,8 @@
 //! When a pool will have no free block, from its blocks of the last hours.
 //!
-//! The status of a pool keeps how many blocks nodes had, so a restart of the controller or another leader loses nothing, and
-//! a command can tell the same. It does not know nodes, or why they get blocks, so it foresees no growth that has not
-//! started. `docs/operations.md` describes the method.
+//! The status of a pool keeps how many blocks nodes had. So a restart of the controller or another leader loses
+//! nothing, and a command can compute the same. The forecast does not know nodes, or why they get blocks, so it
+//! foresees no growth that has not started. `docs/operations.md` describes the method.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

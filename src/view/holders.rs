@@ -24,7 +24,7 @@ pub(super) struct Holders {
     of_deleted_nodes: usize,
     /// The time at which the next block has cooled, and the setting of that time.
     next_free: Option<(Timestamp, &'static str)>,
-    /// What takes the unavailable blocks.
+    /// The occupants of the unavailable blocks.
     takers: Vec<String>,
     /// The remedy for that.
     remedy_for_takers: Remedy,

@@ -1,7 +1,7 @@
 //! Claims of nodes with one block for life that got other CIDRs: another writer was faster, or changed them.
 //!
-//! Such a claim counts as in use as long as its node lives, because nothing shows that its agent does not have the block.
-//! All of them are one finding.
+//! Such a claim counts as in use as long as its node exists, because nothing shows that its agent does not have the
+//! block. All of them are one finding.
 
 use crate::model::claim::{Claim, ClaimState, block_name};
 use crate::model::counted::counted;

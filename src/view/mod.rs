@@ -1,4 +1,4 @@
-//! What is told about the world: counts, conditions, snapshots and block events.
+//! Views of the world for people: counts, conditions, snapshots and block events.
 //!
 //! All of it is derived from the world, and no decision about a node depends on it.
 

@@ -34,7 +34,7 @@ pub struct Overview {
     pub nodes: NodeTotals,
     /// The pools, by name.
     pub pools: Vec<PoolRow>,
-    /// What is wrong: first the nodes that can't start pods, last those that can and want more.
+    /// The problems: first the nodes that can't start pods, last those that can and want more.
     pub problems: Vec<Problem>,
 }
 
@@ -94,7 +94,7 @@ pub struct Problem {
     pub subjects: Vec<String>,
     /// A sentence for a person.
     pub message: String,
-    /// The arguments of the next command of this program, where one tells more.
+    /// The arguments of the next command of this program, if one shows more.
     pub next: Option<String>,
 }
 
@@ -264,7 +264,7 @@ fn problems(
     found
 }
 
-/// Whether a wait ends only when a person does something.
+/// Whether a wait lasts until a person acts.
 fn is_problem(wait: Wait) -> bool {
     match wait {
         Wait::Readable(_)

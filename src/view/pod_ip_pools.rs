@@ -1,5 +1,5 @@
-//! Whether the CiliumPodIPPool of a name fits the blocks that pools give under that name, in words for a person: what is
-//! wrong, what follows for agents, and how to mend it.
+//! Whether the CiliumPodIPPool of a name fits the blocks that pools give under that name, in words for a person: the
+//! problem, the consequence for agents, and the remedy.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +22,8 @@ pub fn in_order<'a>(world: &'a World, name: &'a PodIpPoolName) -> Vec<&'a Pool> 
     pools
 }
 
-/// What the CiliumPodIPPool of a name should have of each family, as its pools say. Where they have blocks of several sizes,
-/// the size is that of the pool that nodes ask first.
+/// The ranges and block size that the CiliumPodIPPool of a name should have per family, as its pools say. Where they
+/// have blocks of several sizes, the size is that of the pool that nodes ask first.
 #[must_use]
 pub fn to_be(world: &World, name: &PodIpPoolName) -> BTreeMap<Family, (u8, BTreeSet<Cidr>)> {
     let mut families: BTreeMap<Family, (u8, BTreeSet<Cidr>)> = BTreeMap::new();
@@ -38,8 +38,8 @@ pub fn to_be(world: &World, name: &PodIpPoolName) -> BTreeMap<Family, (u8, BTree
     families
 }
 
-/// How the CiliumPodIPPool under whose name this pool gives blocks does not fit them, where that matters to an agent of its
-/// nodes. Costs a pass over these nodes.
+/// How the CiliumPodIPPool of this name does not fit the blocks that the pool gives under it. Only misfits that
+/// matter to an agent of the pool's nodes count. Costs a pass over these nodes.
 fn misfits(world: &World, pool: &Pool, name: &PodIpPoolName) -> Vec<Misfit> {
     let Ok(object) = world.pod_ip_pool(name) else { return Vec::new() };
     let run = run_by_nodes_of(world, pool);
@@ -80,7 +80,7 @@ pub(super) fn unfit(world: &World, pool: &Pool) -> Option<(ConditionReason, Stri
     Some((reason, told.join("; ")))
 }
 
-/// That the pool can give blocks of a family to none of these nodes, because its CiliumPodIPPool does not fit and the blocks
+/// That the pool can give blocks of a family to none of these nodes: its CiliumPodIPPool does not fit, and the blocks
 /// would harm their agents. Without nodes it is unknown which agents will join.
 pub(super) fn keeps_all_blocks(world: &World, pool: &Pool, nodes: &[&NodeName]) -> Option<String> {
     let misfits = pool.families.iter().filter_map(|(family, ranges)| {

@@ -161,7 +161,7 @@ fn use_state(world: &World, node: &NodeName) -> Option<UseState> {
 /// else are more.
 const MAX_MINORS: usize = 8;
 
-/// Nodes by support and minor release. What is more than [`MAX_MINORS`] counts as `other`.
+/// Nodes by support and minor release. Minor releases beyond [`MAX_MINORS`] count as `other`.
 fn by_minor(census: Vec<Census<'_>>) -> BTreeMap<(Support, String), u64> {
     let minors: BTreeSet<Minor> =
         census.iter().filter_map(|of| of.release.map(|release| release.minor)).collect();

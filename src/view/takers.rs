@@ -1,4 +1,4 @@
-//! What takes blocks of a pool and is no claim of it, in words for a person, with the remedy that fits.
+//! The occupants of blocks of a pool that are not its claims, in words for a person, with the remedy that fits.
 //!
 //! It follows from objects alone, as [`free`] says. Knows neither who holds the other blocks nor how many are free.
 
@@ -14,7 +14,7 @@ use crate::model::status::FamilyCounts;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
-/// What takes blocks of a pool and is no claim of it.
+/// The occupants of blocks of a pool that are not its claims.
 #[derive(Debug, Clone)]
 pub(super) struct Takers<'a> {
     /// Addresses without a claim, by the object that has them.

@@ -1,9 +1,9 @@
 //! Counts per pool: blocks and addresses by their state, and nodes by how they are served.
 //!
-//! The status of a pool and the metrics show the same counts. One invariant holds whatever the objects say: a part is
-//! never more than its whole. If an object says more, either the whole is raised or the part is capped. What is shown follows from
-//! objects alone ([`super::free`]): of an object that can't be read any more nothing is counted, although the world keeps
-//! what it knew.
+//! The status of a pool and the metrics show the same counts. One invariant holds for any objects: a part is never
+//! more than its whole. If an object says more, either the whole is raised or the part is capped. The counts follow
+//! from objects alone ([`super::free`]). An object that can't be read any more does not count, although the world
+//! keeps its last readable content.
 
 use std::collections::BTreeMap;
 
@@ -37,9 +37,9 @@ stable_names! {
         Unselected => "unselected",
         /// No block of ours is published, and it asks for one that none of its pools has.
         Waiting => "waiting",
-        /// A block of ours is carried by its CiliumNode.
+        /// Its CiliumNode has a published block of ours.
         Served => "served",
-        /// A pool selects it, but its CiliumNode carries no block of ours yet, or does not exist.
+        /// A pool selects it, but its CiliumNode has no published block of ours yet, or does not exist.
         Pending => "pending",
         /// It does not run Linux, and gets nothing.
         NotLinux => "not_linux",
@@ -121,13 +121,13 @@ fn asks_for(world: &World, node: &NodeName, pool: &PoolName) -> bool {
     waits_for.any(|share| share.pod_ip_pool.as_ref() == name)
 }
 
-/// Whether a claim of the node can't be read. What it needs then follows from what the claim was before, for whoever knows
-/// that.
+/// Whether a claim of the node can't be read. The needs of the node then follow from the claim's last readable
+/// version, which not every process has seen.
 fn has_unreadable(world: &World, node: &NodeName) -> bool {
     world.unreadable_claims_of(node).next().is_some()
 }
 
-/// Whether the CiliumNode carries a block of ours, as objects say that can be read.
+/// Whether the CiliumNode has a published block of ours, by the objects that can be read.
 pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
     let Some(carrier) = world.carrier(node).filter(|of| !world.is_unreadable(of.kind(), node.as_str()))
     else {
@@ -176,7 +176,7 @@ pub fn of_all(world: &World) -> BTreeMap<PoolName, Tally> {
 }
 
 impl Tally {
-    /// Nothing but the families; nodes and claims are added one by one.
+    /// The families alone; nodes and claims are added one by one.
     fn start(world: &World, name: &PoolName) -> Self {
         let used = world.reader().shows_use().then_some(0);
         let families = world
@@ -211,7 +211,8 @@ impl Tally {
         if world.is_unreadable_claim(claim.cidr) {
             return;
         }
-        // CIDRs of a pool do not overlap, so the last one with a first address that is not behind the block is the one around it.
+        // CIDRs of a pool do not overlap. So the CIDR around the block is the last one whose first address is not
+        // behind the block.
         let around = self.cidrs.range_mut(..=claim.cidr).next_back();
         let mut in_cidr = around.filter(|(cidr, _)| cidr.covers(claim.cidr)).map(|(_, counts)| counts);
         let mut add = |of_family: &mut u64, of_cidr: fn(&mut CidrCounts) -> &mut u64| {
@@ -243,7 +244,7 @@ impl Tally {
         }
     }
 
-    /// Computes what depends on all claims of the pool.
+    /// Computes the counts that depend on all claims of the pool.
     fn finish(&mut self, world: &World, name: &PoolName) {
         let Some(pool) = world.pool(name) else {
             return;
@@ -278,7 +279,8 @@ impl Tally {
     }
 }
 
-/// Computes what depends on all claims in one CIDR of a pool. A closed CIDR has neither free nor blocked blocks.
+/// Computes the counts that depend on all claims in one CIDR of a pool. A closed CIDR has neither free nor blocked
+/// blocks.
 fn finish_cidr(
     counts: &mut CidrCounts,
     cidr: Cidr,

@@ -45,12 +45,12 @@ stable_names! {
     }
 }
 
-/// What is known of an address, or of one part of a range.
+/// The answer about an address, or about one part of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The address or range.
     pub range: Cidr,
-    /// What it is.
+    /// Its state.
     pub word: Word,
     /// The block that it is in, if there is one.
     pub block: Option<Cidr>,
@@ -64,7 +64,7 @@ pub struct Answer {
     pub detail: String,
 }
 
-/// What is known of an address, or of a range: an answer per claim in it, per foreign range, and per pool that has more.
+/// The answers about an address or a range: one per claim in it, per foreign range, and per pool that has more.
 #[must_use]
 pub fn who(world: &World, asked: Cidr) -> Vec<Answer> {
     let mut claims: Vec<Cidr> = world.ledger().overlapping_claims(asked).collect();
@@ -99,7 +99,7 @@ fn single(range: Cidr) -> Option<IpAddr> {
     (range.size() == 1).then(|| range.first_address())
 }
 
-/// Whether what a CiliumNode carries is of a claim of its node.
+/// Whether a range on a CiliumNode belongs to a claim of its node.
 fn is_of_claim(world: &World, cidr: Cidr, occupant: &Occupant) -> bool {
     match occupant {
         Occupant::Carried(node) => world.claims_of(node).any(|known| known.claim.cidr.covers(cidr)),
@@ -204,7 +204,7 @@ fn of_node_itself(world: &World, address: IpAddr) -> Option<Answer> {
     Some(Answer { range, word: Word::NodeAddress, block: None, node: Some(node), pool, until: None, detail })
 }
 
-/// What a pool has of a range that nothing takes.
+/// The answer of a pool about a range without an occupant.
 fn of_pool(world: &World, pool: &Pool, asked: Cidr, is_single: bool) -> Option<Answer> {
     let family = asked.family();
     let ranges = pool.families.get(&family)?;
@@ -224,7 +224,7 @@ fn of_pool(world: &World, pool: &Pool, asked: Cidr, is_single: bool) -> Option<A
             let prefix = block_prefix(pool, family);
             (Word::Available, format!("pool {name} gives it in blocks of /{prefix} from {declared}"))
         }
-        // A range of which everything is held has its answers in the claims.
+        // If the whole range is held, the claims answer for it.
         (None, RangeState::Active) if !is_single => return None,
         (None, RangeState::Active) => {
             let why = "the block around it is incomplete, or another pool keeps it";
