@@ -8,7 +8,7 @@ use crate::model::agent::{AgentNews, AgentPod};
 use crate::telemetry::standing;
 use crate::wire::agent_pod::{SELECTOR, WatchedPod};
 
-/// What is not done without the agents' Pods, for the log.
+/// The consequence of missing agents' Pods, for the log.
 const WITHOUT: &str = "the agent versions and agent restarts are unknown; nodes are served anyway";
 
 /// The Pods of agents in `namespace`.
@@ -28,12 +28,12 @@ pub(super) async fn read(clients: &Clients, namespace: &str) -> Result<Vec<Agent
     pods(clients, namespace).read(clients).await
 }
 
-/// The words on Pods that could not be read, for a command that goes on without them.
+/// The news that Pods could not be read, for a command that continues without them.
 pub(super) fn unlisted(error: &anyhow::Error) -> AgentNews {
     AgentNews::Unlisted(beside::unlisted(error, WITHOUT))
 }
 
-/// Follows the Pods of agents in `namespace` until told to stop.
+/// Follows the Pods of agents in `namespace` until the watches are stopped.
 pub(super) async fn follow(watches: Watches, namespace: String) -> anyhow::Result<()> {
     let pods = pods(&watches.clients, &namespace);
     watches.stop.run_until_cancelled(pods.follow(&watches, input)).await.unwrap_or(Ok(()))
@@ -60,7 +60,7 @@ mod tests {
     use super::super::client::tests::{NO_ANSWER, answered_by, refusal};
     use super::*;
 
-    /// Follows the agents of a server that answers so, and returns what the loop is told first, and after how long.
+    /// Follows the agents of a server with these answers. Returns the first input of the loop, and how long it took.
     async fn first_news(
         answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
     ) -> (AgentNews, Duration) {
@@ -120,7 +120,8 @@ mod tests {
         assert!(matches!(news, AgentNews::Listed(_)), "{news:?}");
     }
 
-    /// How many requests a watch makes in ten minutes of a server that answers others, and was away before if `returned`.
+    /// How many requests a failing watch sends in ten minutes. If `returned`, the server was away before and answers
+    /// other requests.
     async fn n_asked(returned: bool) -> usize {
         let (clients, asked) = answered_by(|_| refusal(503));
         if returned {

@@ -1,9 +1,9 @@
 //! How long reads and watches wait after failures in a row, so that a server in trouble is not asked more often.
 //!
-//! Counts the failures of one read or watch. Knows no requests: its owner says when one failed and when one succeeded.
-//! A wait ends early when the server answers again. For a time after that each read and watch is tried once per second:
-//! a server that starts serves its kinds one after another. A read or watch has only so many of these tries, because
-//! its trouble may be its own.
+//! Counts the failures of one read or watch. Knows no requests: its owner says when one failed and when one
+//! succeeded. A wait is cut short when the server answers again. For a time after that each read and watch is tried
+//! once per second: a server that starts serves its kinds one after another. A read or watch has only so many of
+//! these tries, because its trouble may be its own.
 
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ pub(super) struct Retries {
     n_failures: u32,
     /// How many waits were cut short since the last success, without those that were given back.
     n_cut_short: u32,
-    /// Whether the last wait ended early.
+    /// Whether the last wait was cut short.
     was_woken: bool,
-    /// How often the server had answered again when the last try began.
+    /// How often the server had answered again when the last try started.
     n_returns_before: u64,
     /// How many watches in a row expired within [`EXPIRY_INTERVAL`] of each other, and when the last did.
     expired: Option<(u32, Instant)>,
@@ -42,15 +42,15 @@ pub(super) struct Retries {
 pub(super) struct Rest {
     /// How long it is.
     pub(super) wait: Duration,
-    /// How long it is at least, whatever ends it early: the server asks for that. `None` where nothing does.
+    /// The minimum that the server asks for, even if something cuts the wait short. `None` if nothing may cut it short.
     at_least: Option<Duration>,
     /// Whether it is shorter than the back-off because the server has come back.
     is_cut_short: bool,
 }
 
 impl Retries {
-    /// A try begins. Should it fail, the wait ends as soon as the server has answered again since: others may be answered
-    /// before this one knows that it has failed.
+    /// A try starts. Should it fail, the wait is over as soon as the server has answered again since. Others may get
+    /// an answer before this one knows that it has failed.
     pub(super) fn begins(&mut self, contact: &Contact) {
         self.n_returns_before = contact.n_returns();
     }
@@ -60,7 +60,7 @@ impl Retries {
         (self.n_failures, self.n_cut_short, self.was_woken) = (0, 0, false);
     }
 
-    /// It failed: how long to wait before the next try, which is no less than what the server asks for.
+    /// It failed: how long to wait before the next try, which is no less than the wait that the server asks for.
     pub(super) fn failed(&mut self, asked: Option<Duration>, contact: &Contact) -> Rest {
         self.n_failures = self.n_failures.saturating_add(1);
         let was_woken = std::mem::take(&mut self.was_woken);
@@ -73,7 +73,7 @@ impl Retries {
         Rest { wait: wait.max(asked), at_least, is_cut_short }
     }
 
-    /// A watch has expired (410), which is news: the next list begins at once, unless the last has hardly begun.
+    /// A watch has expired (410), which is news: the next list starts at once, unless the last has hardly started.
     pub(super) fn expired(&mut self) -> Rest {
         let now = Instant::now();
         let before = self.expired.filter(|(_, at)| now.saturating_duration_since(*at) < EXPIRY_INTERVAL);
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(retries.failed(None, &contact).wait, BACKOFF.first);
     }
 
-    /// How often something fails within ten minutes if each failure is followed by an answer to somebody else.
+    /// How often a request fails within ten minutes if the server answers another one after each failure.
     async fn n_failures(asked: Option<Duration>) -> usize {
         let (contact, mut retries) = (Contact::default(), Retries::default());
         let began = Instant::now();
@@ -152,7 +152,7 @@ mod tests {
             contact.answered();
         });
         assert_eq!(began.elapsed(), Duration::from_secs(3));
-        // It is not answered itself: soon again, and not before its time.
+        // The server answers others and not this one: it tries again soon, and this wait is not cut short.
         let rest = retries.failed(None, &contact);
         assert_eq!(rest, Rest { wait: RETURN_INTERVAL, at_least: None, is_cut_short: true });
     }
@@ -195,7 +195,7 @@ mod tests {
         let (rest, began) = (retries.failed(None, &contact), Instant::now());
         retries.rest(rest, &contact).await;
         assert_eq!(began.elapsed(), Duration::ZERO);
-        // One that came before it began does not end its wait.
+        // A return before the start of the try does not cut its wait short.
         retries.reset();
         retries.begins(&contact);
         let rest = retries.failed(None, &contact);

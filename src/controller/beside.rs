@@ -1,8 +1,8 @@
-//! Follows a kind that stands beside the world, or reads it once.
+//! Follows a kind that is not part of the world, or reads it once.
 //!
-//! The controller serves without such a kind. So the start waits for its first list only as long as that may come, and
-//! an administrator who has not granted the right to list it reads the consequence in the log. A kind of Cilium's is
-//! followed in the newest version that the server serves, which is looked up again when it is no longer served. Knows no
+//! The controller serves without such a kind. So the start waits a limited time for its first list. An administrator
+//! who has not granted the right to list it reads the consequence in the log. A kind of Cilium's is followed in the
+//! newest version that the server serves. That version is looked up again when it is no longer served. Knows no
 //! policy.
 
 use std::fmt::{Debug, Display};
@@ -25,11 +25,11 @@ use super::input::Input;
 use super::watch::{Watches, answer, has_expired};
 use crate::wire::cilium_group::CiliumVersion;
 
-/// How long the start waits for a list that fails. The lists of the world fail no less then, and a server that starts
-/// answers within it.
+/// How long the start waits for a list that fails. The lists of the world fail too in that time, and a server that
+/// starts answers within it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// How often in a row the server must say that it does not know a kind whose objects are known. One version of it may take
-/// the place of another, and discovery is a step behind.
+/// How often in a row the server must say that it does not know a kind whose objects are known. One version of it may
+/// replace another, and discovery is a step behind.
 const UNKNOWN_TIMES: u32 = 2;
 
 /// Objects of a kind beside the world: `K` as the server has them, `V` as the core knows them.
@@ -40,9 +40,9 @@ pub(super) struct Beside<K, V> {
     pub(super) selector: Option<&'static str>,
     /// The kind, as the log and metrics name it.
     pub(super) kind: &'static str,
-    /// What they are called where they can't be listed.
+    /// Their name in the error that they can't be listed.
     pub(super) what: String,
-    /// What is not done without them, for the log.
+    /// The consequence of missing objects, for the log.
     pub(super) without: &'static str,
     /// The value of an object; `None` where nothing can be known of it.
     pub(super) value: fn(K) -> Option<V>,
@@ -50,9 +50,9 @@ pub(super) struct Beside<K, V> {
 
 /// Where the objects of a kind are.
 pub(super) enum Source<K> {
-    /// Every server has them here. Nothing is known of them where one does not.
+    /// Every server should have them here. If one does not, they are unknown.
     Fixed(Box<Api<K>>),
-    /// The kind is Cilium's: here they are in the version that the server serves. Where it serves none, there are none.
+    /// The kind is Cilium's: here they are in the version that the server serves. If it serves none, there are none.
     Cilium {
         /// The name of the kind in paths.
         plural: &'static str,
@@ -94,7 +94,7 @@ impl<K: Clone> Source<K> {
     }
 }
 
-/// What is told of such objects.
+/// The news of such objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum News<V> {
     /// They can't be listed, for this reason. Sent once at most, and before the first list.
@@ -103,7 +103,7 @@ pub(super) enum News<V> {
     Listed(Vec<V>),
     /// One exists in this version.
     Applied(V),
-    /// One was deleted, or is not meant any more. This was its last version.
+    /// One was deleted, or no longer matches the selector. This was its last version.
     Deleted(V),
 }
 
@@ -168,7 +168,7 @@ where
         }
     }
 
-    /// Follows them without end, and tells the loop what `input` makes of the news.
+    /// Follows them without end, and sends the loop the news as the inputs that `input` returns.
     pub(super) async fn follow(&self, watches: &Watches, input: fn(News<V>) -> Input) -> anyhow::Result<()> {
         let contact = &watches.clients.contact;
         contact.standing.starts_to_follow(self.kind);
@@ -222,7 +222,7 @@ where
             following.retries.begins(contact);
             let news = match events.try_next().await {
                 Ok(None) => return End::Unheard,
-                // Every list begins with `Init`, even one that fails.
+                // Every list starts with `Init`, even one that fails.
                 Ok(Some(Event::Init)) => {
                     listed.clear();
                     continue;
@@ -260,8 +260,8 @@ where
         }
     }
 
-    /// A request has failed: reports that they can't be had, if that is new and will last, and waits. Returns whether the
-    /// loop still takes news.
+    /// A request has failed: reports that the objects can't be read, if that is new and will last, and waits. Returns
+    /// whether the loop still takes news.
     async fn failed(
         &self,
         what: &str,
@@ -321,18 +321,18 @@ fn is_unknown(answer: Option<&Status>) -> bool {
     answer.is_some_and(|status| status.code == StatusCode::NOT_FOUND.as_u16())
 }
 
-/// What the loop has been told, which waits for the first word.
+/// The first news of the kind, for which the loop waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
-    /// Nothing yet; if nothing is known at this time, that is told.
+    /// Not sent yet. If nothing is known at this time, that is the news.
     NothingUntil(Instant),
-    /// That nothing is known, or which there are.
+    /// That the objects are unknown, or which there are.
     Some,
     /// That their kind is not defined, and so that there are none.
     None,
 }
 
-/// The words on objects that could not be read, for a command that goes on without them.
+/// The reason why objects could not be read, for a command that continues without them.
 pub(super) fn unlisted(error: &anyhow::Error, without: &str) -> String {
     let why = format!("{error:#}");
     warn!(why, "{without}");
@@ -351,7 +351,7 @@ pub(super) mod tests {
     use super::*;
     use crate::telemetry::metrics::Metrics;
 
-    /// What watches share that talk to this server, and what they tell the loop.
+    /// The shared parts of watches of this server, and the channel on which they send their inputs.
     pub(in super::super) fn watches_of(clients: Clients) -> (Watches, mpsc::Receiver<Input>) {
         let (inputs, told) = mpsc::channel(8);
         let metrics = Metrics::default();
@@ -366,7 +366,7 @@ pub(super) mod tests {
         (watches, told)
     }
 
-    /// Follows objects of a server that answers so, and returns what the loop is told first, and after how long.
+    /// Follows objects of a server with these answers. Returns the first input of the loop, and how long it took.
     pub(in super::super) async fn first_input<F: Future<Output = anyhow::Result<()>>>(
         answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
         follow: impl FnOnce(Watches) -> F,

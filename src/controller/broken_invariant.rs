@@ -1,4 +1,4 @@
-//! The error with which the process ends when the self-check has found something.
+//! The error with which the process exits when the self-check has found a difference.
 
 use crate::model::counted::counted;
 use crate::world::check::Inconsistency;
@@ -6,10 +6,10 @@ use crate::world::check::Inconsistency;
 /// How many differences an error names; the log has a line for each.
 const NAMED_DIFFERENCES: usize = 5;
 
-/// The world differs from what its objects say, by a defect of this program.
+/// The world differs from the objects that it has seen, by a defect of this program.
 ///
-/// Nobody can tell since when, so nothing is written any more. A restarted process builds its world from lists. If that
-/// differs too, the process ends again, and the kubelet waits longer before each start.
+/// It is unknown since when, so the process stops writing. A restarted process builds its world from lists. If that
+/// differs too, the process exits again, and the kubelet waits longer before each start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "internal state differs from the objects in {}: {}; the process exits and must restart from lists",
@@ -17,7 +17,7 @@ const NAMED_DIFFERENCES: usize = 5;
     .differences.iter().take(NAMED_DIFFERENCES).map(ToString::to_string).collect::<Vec<_>>().join("; ")
 )]
 pub struct BrokenInvariant {
-    /// What differs.
+    /// The differences.
     pub differences: Vec<Inconsistency>,
 }
 

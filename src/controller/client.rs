@@ -28,8 +28,8 @@ pub(super) const PAGE_SIZE: u32 = 100;
 /// After how many seconds of silence a watch is requested anew, as kube takes it. It bounds how stale a watch can be
 /// that broke without a sign.
 pub(super) const WATCH_SECONDS: u32 = 60;
-/// How much longer than a watch a connection may be silent. The server ends each watch in time, so a connection that
-/// is silent for longer is lost.
+/// How much longer than a watch a connection may be silent. The server closes each watch in time, so a connection
+/// that is silent for longer is lost.
 const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 
 /// Both clients.
@@ -43,7 +43,7 @@ pub struct Clients {
     pub timeout: Duration,
     /// The contact with the server, which sees every request of both.
     pub contact: Contact,
-    /// The lead without which no write passes.
+    /// The lead: without it no write is sent.
     pub lead: Lead,
 }
 
@@ -106,14 +106,14 @@ impl ReadError {
         self.answer().and_then(retry_after::asked_for)
     }
 
-    /// What the server answered, if it did.
+    /// The answer of the server, if there was one.
     #[must_use]
     pub fn answer(&self) -> Option<&Status> {
         if let Self::Kube(kube::Error::Api(status)) = self { Some(status) } else { None }
     }
 
-    /// Whether the same request would get the same answer again until somebody changes the cluster or the credentials:
-    /// no valid credentials (401), no right to read this (403), or no such kind (404).
+    /// Whether the same request would get the same answer until an administrator changes the cluster or the
+    /// credentials: no valid credentials (401), no right to read this (403), or no such kind (404).
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
@@ -128,8 +128,8 @@ impl Clients {
     /// Clients of a cluster.
     ///
     /// kube waits without limit for the answer to a list and for the start of a watch; only a watch that has started
-    /// has a limit. So the client for reads limits the wait for the head of each answer, and how long the connection
-    /// may be silent while the rest arrives.
+    /// has a limit. So the client for reads limits two times: the wait for the head of each answer, and how long the
+    /// connection may be silent while the rest arrives.
     pub fn new(
         config: &Config,
         timeout: Duration,
@@ -174,10 +174,10 @@ impl Clients {
         self.list::<W>(&ListParams::default().limit(1), timeline).await.map(|(revision, _)| revision)
     }
 
-    /// All objects of a kind, page by page, between two probes of the store's revision: the list is not older than the
+    /// All objects of a kind, page by page, between two reads of the store's revision: the list is not older than the
     /// first and not newer than the second. Calls `on_page` after each page with the number of objects so far.
     ///
-    /// An error ends the whole list, and the next try begins with a probe again.
+    /// An error fails the whole list, and the next try reads the revision anew.
     pub async fn list_kind<W: Wire>(
         &self,
         timeline: &Timeline,
@@ -187,7 +187,7 @@ impl Clients {
         let mut objects = Vec::new();
         let mut params = ListParams::default().limit(PAGE_SIZE);
         loop {
-            // All pages show the revision of the first, which may be older than what was seen since.
+            // All pages show the revision of the first, which may be older than objects that were seen since.
             let page = self.page::<W>(&params).await?;
             for object in page.items.into_iter().map(Watched::into_object) {
                 timeline.saw_object(&object);
@@ -216,7 +216,7 @@ impl Clients {
         self.limited(read).await.map_err(ReadError::TimedOut)?.map_err(ReadError::Kube)
     }
 
-    /// The end of one request, or the time limit if there is none by then.
+    /// The result of one request, or the time limit if there is none by then.
     pub(super) fn limited<T>(
         &self,
         request: impl Future<Output = T>,
@@ -242,7 +242,7 @@ pub(super) mod tests {
     use super::*;
     use crate::wire::{Claims, Nodes};
 
-    /// What was asked of a server of a test: for each request its path behind the API group, and its query.
+    /// The requests to a server of a test: for each its path behind the API group, and its query.
     pub(in super::super) type Asked = Arc<Mutex<Vec<String>>>;
 
     /// The code of a server that does not answer, as a watch on which nothing happens.

@@ -79,7 +79,7 @@ impl Cluster {
         self.world.advance(self.now);
     }
 
-    /// What to do for a node.
+    /// The plan for a node.
     pub(super) fn plan(&self, node: &str) -> NodePlan {
         plan::node(&self.world, &node.into(), Policy::DEFAULT, self.now)
     }
@@ -136,7 +136,7 @@ fn kind_of(object: &Value) -> Kind {
     Kind::ALL.into_iter().find(|kind| kind.as_str() == name).expect("it is one of the kinds")
 }
 
-/// What a watch makes of an object in this version.
+/// The object in this version, as a watch reads it.
 fn read(object: &Value, revision: u64) -> Object {
     let mut object = object.clone();
     object["metadata"]["resourceVersion"] = revision.to_string().into();

@@ -1,6 +1,6 @@
 //! A ConfigMap of one name: reads it once, or follows it.
 //!
-//! Does not know what its content means: whoever follows it turns it into an input, and so its absence.
+//! Does not know the meaning of its content: the caller turns it, or its absence, into an input.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams};
@@ -19,7 +19,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Reads the ConfigMap once. A list, as the watch begins with: the right to list is enough.
+    /// Reads the ConfigMap once. A list, as at the start of a watch: the right to list is enough.
     pub(super) async fn read(&self, clients: &Clients) -> Result<Option<ConfigMap>, ReadError> {
         let api: Api<ConfigMap> = Api::namespaced(clients.reads.clone(), &self.namespace);
         let params = ListParams::default().fields(&named::selector(self.config_map.name));
@@ -27,8 +27,8 @@ impl Place {
         Ok(found.items.into_iter().next())
     }
 
-    /// Follows the ConfigMap until told to stop. Sends what `news` makes of it, or of its absence, whenever it may have
-    /// changed.
+    /// Follows the ConfigMap until the watches are stopped. Sends the input that `news` makes of it, or of its
+    /// absence, whenever it may have changed.
     pub(super) async fn follow(
         self,
         watches: Watches,

@@ -1,9 +1,9 @@
 //! The contact with the API server, as every request shows it: whether the server answers, which watches it has
-//! accepted, and what it forbids.
+//! accepted, and which requests it forbids.
 //!
-//! One layer around both clients notes how each request ended. A read or watch in back-off learns here that the server
-//! answers again. Two things end a back-off early: any answer after no answer, and a success after an answer that says
-//! that the server is in trouble.
+//! One layer around both clients notes the outcome of each request. A read or watch in back-off learns here that the
+//! server answers again. Two events cut a back-off short: any answer after no answer, and a success after an answer
+//! that says that the server is in trouble.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,7 +31,7 @@ use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod, cilium_bgp, frr,
 /// The contact with the API server. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Contact {
-    /// What `/readyz` tells of it.
+    /// The part of it that `/readyz` shows.
     pub standing: Standing,
     /// Their counts.
     requests: ApiRequests,
@@ -131,8 +131,8 @@ impl Contact {
         let _ = self.link.subscribe().wait_for(|link| link.is_lost()).await;
     }
 
-    /// Takes in how a request ended: the code of the answer, if there was one. `asked` is the right for it, if it is about
-    /// objects.
+    /// Takes in the outcome of a request: the code of the answer, if there was one. `asked` is the right for it, if
+    /// it is about objects.
     fn note(&self, asked: Option<&Right>, answer: Option<StatusCode>) {
         if answer.is_some() {
             self.standing.note_answer();
@@ -249,7 +249,7 @@ impl Unreachable {
     }
 }
 
-/// Lets a contact see every request of a client and how it ended.
+/// Lets a contact see every request of a client and its outcome.
 #[derive(Debug, Clone)]
 pub(super) struct Observe {
     contact: Contact,
@@ -345,7 +345,7 @@ mod tests {
         right_for(&Method::GET, &"/api/v1/nodes".parse().unwrap()).unwrap()
     }
 
-    /// Whether somebody who waits for the return is woken by answers with these codes; 0 is none.
+    /// Whether answers with these codes wake a task that waits for the return; 0 is no answer.
     fn is_woken(before: &[u16], answers: &[u16]) -> bool {
         let contact = Contact::default();
         let note = |codes: &[u16]| {

@@ -1,7 +1,7 @@
 //! In which version the server serves a kind of Cilium's, by discovery. Knows no policy.
 //!
-//! Discovery is a step behind: for a moment it may name a version that is not served any more, and none while one takes
-//! the place of another. Who relies on it looks again.
+//! Discovery is a step behind. For a moment it may name a version that is not served any more, and none while one
+//! version replaces another. So its callers look again.
 
 use http::{Request, StatusCode};
 use serde::Deserialize;
@@ -16,7 +16,7 @@ pub(super) enum Served {
     In(CiliumVersion),
     /// It is served in no version that the controller knows.
     Nowhere,
-    /// The server does not say. Each version may be the one.
+    /// The server does not say. Each version may be served.
     Untold,
 }
 
@@ -56,7 +56,7 @@ pub(super) async fn served(clients: &Clients, plural: &str) -> Result<Served, Re
             Ok(_) => {}
             Err(error) => match error.answer().map(|status| status.code) {
                 Some(code) if code == StatusCode::NOT_FOUND.as_u16() => {}
-                // By default everybody with credentials may ask (`system:discovery`).
+                // By default every user with credentials may ask (`system:discovery`).
                 Some(code) if code == StatusCode::FORBIDDEN.as_u16() => return Ok(Served::Untold),
                 Some(_) | None => return Err(error),
             },

@@ -1,4 +1,4 @@
-//! `run --dry-run`: says what the controller would write to the cluster as it is now, and writes nothing.
+//! `run --dry-run`: lists the writes that the controller would send to the cluster as it is now, and writes nothing.
 //!
 //! Decides with the same planner as the loop, on a cluster that is listed once.
 
@@ -22,7 +22,7 @@ use crate::view::tally::{self, NodeState};
 use crate::view::{agents, findings};
 use crate::world::World;
 
-/// What follows from the world as it is.
+/// The consequences of the world as it is.
 #[derive(Debug, Default)]
 pub struct Proposal {
     /// The requests, in order. Those that depend on the answer to one of them are not among them.
@@ -36,8 +36,9 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// Decides for every node and pool once, each decision counting as under way for the next. What the freeze holds back
-    /// is proposed too, except for finalizers of pools: an administrator wants to know what its end will bring.
+    /// Decides for every node and pool once, each decision counting as under way for the next. Frozen writes are
+    /// proposed too, except for finalizers of pools: an administrator wants to know which writes follow the end of
+    /// the freeze.
     #[must_use]
     pub fn of(mut world: World, policy: Policy, now: Now) -> Self {
         let mut proposal = Self::default();
@@ -85,8 +86,8 @@ impl Proposal {
     }
 }
 
-/// Lists the cluster and prints the freeze, the waiting nodes and their reasons, the nodes without a pool, the findings, the
-/// writes that would follow, one line per write, and their number.
+/// Lists the cluster and prints the freeze, the waiting nodes with their reasons, and the nodes without a pool. Then
+/// it prints the findings, the writes that would follow, one line per write, and their number.
 pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<()> {
     let world = list_cluster(clients, options).await?;
     BrokenInvariant::of(world.check())?;

@@ -1,4 +1,4 @@
-//! Which Kubernetes event tells of what: findings, steps of blocks, and what changes in the status of a pool.
+//! Which Kubernetes event reports which news: findings, steps of blocks, and changes in the status of a pool.
 
 use super::events::{Event, Subject};
 use crate::model::counted::counted;
@@ -53,7 +53,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
     }
 }
 
-/// The event on the Node about a step in the life of a block, if it is told of.
+/// The event on the Node about a step in the life of a block; `None` for steps without an event.
 pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<Event> {
     let blocks = listed(&block_event.blocks);
     let pools = listed(&block_event.pools);
@@ -86,7 +86,7 @@ pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<
             EventReason::BlocksKept,
             format!("stopped draining {blocks} of pool {pools}: this node keeps them"),
         ),
-        // Its agent may go on with it.
+        // Its agent may keep using it.
         (Step::TakenOff, _) if is_answered_later => (
             EventReason::BlocksDraining,
             format!("removing {blocks} of pool {pools} from this node; the agent may still refuse"),
@@ -128,7 +128,7 @@ fn routed_to_another(world: &World, block_event: &BlockEvent) -> String {
     routed.map(told).unwrap_or_default()
 }
 
-/// The events about what changes in a pool between the status that it shows and the status that is written.
+/// The events about the changes between the status that a pool shows and the status that is written.
 pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
     let Some(object) = world.pool_object(&write.pool) else {
         return Vec::new();
@@ -143,8 +143,8 @@ pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Ev
     let before = &object.status;
     let after = &write.status;
     let became = |kind| holds(after, kind) && !holds(before, kind);
-    // A pool that can't be read has no such condition any more, and one that was closed since is not exhausted, which
-    // does not mean that capacity returned.
+    // A pool that can't be read has no such condition any more. A pool that was closed since is not exhausted, and
+    // that does not mean that capacity returned.
     let returned = holds(before, ConditionType::Exhausted) && has(after, ConditionReason::FreeBlocks);
     let transitions = [
         (became(ConditionType::Exhausted), EventReason::Exhausted, ConditionType::Exhausted),

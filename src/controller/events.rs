@@ -1,7 +1,7 @@
 //! Creates Kubernetes events on Nodes and pools, for people who look with `kubectl describe`.
 //!
-//! One task behind a bounded channel. Nothing that happens here blocks or fails the loop: an event that finds the
-//! channel full, or that the server does not take, is counted and dropped; the log has everything.
+//! One task behind a bounded channel. It never blocks or fails the loop: an event that finds the channel full, or
+//! that the server does not accept, is counted and dropped. The log has everything.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub struct Event {
     pub reason: EventReason,
     /// A sentence for a person.
     pub note: String,
-    /// What it is about beside its object, such as blocks: events of one reason about different things are kept apart.
+    /// The topic beside the object, such as blocks: events of one reason about different topics are kept apart.
     pub about: String,
 }
 
@@ -83,8 +83,9 @@ pub struct Events {
     lead: Lead,
 }
 
-/// The receiving end of the channel. What is told of pools and of the whole cluster goes first, then warnings: the news that
-/// a pool is full must not wait behind a thousand events on nodes, and a process that ends takes with it what waits.
+/// The receiving end of the channel. Events about pools and the whole cluster come first, then warnings. The news
+/// that a pool is full must not wait behind a thousand events on nodes. Events that still wait when the process exits
+/// are lost.
 #[derive(Debug)]
 pub struct Waiting {
     cluster: mpsc::Receiver<Event>,
@@ -196,7 +197,7 @@ fn truncated(note: &str) -> String {
     note[..end].to_owned()
 }
 
-/// When an event of each reason was last created on each object, about each thing.
+/// When an event of each reason was last created on each object, about each topic.
 #[derive(Debug, Default)]
 struct Recently {
     last: BTreeMap<(Subject, EventReason, String), Instant>,
@@ -215,7 +216,8 @@ impl Recently {
         !self.last.get(&Self::key(event)).is_some_and(is_recent)
     }
 
-    /// The event was created. One that failed holds none back: the next of its kind may be the first that is told.
+    /// The event was created. An event that failed does not suppress the next of its kind, which may be the first
+    /// that exists.
     fn created(&mut self, event: &Event, now: Instant) {
         self.last.insert(Self::key(event), now);
     }
@@ -234,7 +236,7 @@ mod tests {
         Event { subject, reason, note: String::new(), about: String::new() }
     }
 
-    /// An event that is created where it may be.
+    /// Creates the event if it may be created; returns whether.
     fn tells(recently: &mut Recently, event: &Event, now: Instant) -> bool {
         let admitted = recently.admits(event, now);
         if admitted {

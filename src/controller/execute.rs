@@ -1,7 +1,7 @@
-//! Carries out one write and finds out its outcome. Knows no policy: the plan says what to do next.
+//! Carries out one write and finds out its outcome. Knows no policy: the plan decides the next step.
 //!
-//! Nothing is repeated blindly, and nothing unknown is taken for failed (safety rule 4): whatever did not end in a
-//! parsed refusal is settled by reading the object, as often as it takes.
+//! Nothing is repeated blindly, and nothing unknown is taken for failed (safety rule 4). Only a parsed refusal is
+//! final: any other error is settled by reading the object, as often as it takes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct Executor {
     pub timeline: Arc<Timeline>,
     /// Whether patches of CiliumNodes remove `managedFields`.
     pub managed_fields: ManagedFields,
-    /// Where it is told that the server forbids to list.
+    /// The events that say that the server forbids to list.
     pub events: Events,
     /// The namespace of Cilium's agents.
     pub cilium_namespace: String,
@@ -49,13 +49,15 @@ pub struct Executor {
     pub frr_namespace: String,
 }
 
-/// What a read is for, and so what becomes of it if the server refuses it.
+/// The purpose of a read, which decides the consequence if the server refuses it.
 #[derive(Debug, Clone, Copy)]
 enum Purpose<'a> {
-    /// A decision waits for it. A refusal ends it: what is decided next waits in the pause of its node or pool.
+    /// A decision waits for it. After a refusal the read is not repeated, and the next decision waits in the pause of
+    /// its node or pool.
     Decision,
-    /// It settles what an answer has left open, and is repeated until it is answered: nothing unknown is taken for
-    /// failed. If it is refused it leaves its place to others, who are not to wait until a right is granted.
+    /// It settles the outcome that an answer has left open, and is repeated until it is answered: nothing unknown is
+    /// taken for failed. If it is refused it leaves its place to others, which should not wait until a right is
+    /// granted.
     Outcome(&'a Place),
 }
 
@@ -67,7 +69,7 @@ struct RefusedRead {
     wait: Option<Duration>,
 }
 
-/// How one request ended.
+/// The outcome of one request.
 enum Attempt<T> {
     /// It was applied.
     Applied(T),
@@ -75,7 +77,7 @@ enum Attempt<T> {
     Conflict(String),
     /// The server refused the request itself.
     Refused(String, Option<Duration>),
-    /// Nobody knows whether it was applied.
+    /// It may have been applied, or not.
     Unknown(String),
 }
 
@@ -98,7 +100,7 @@ enum Part {
 }
 
 impl Executor {
-    /// Carries out `request` and returns its outcome; an error ends the process.
+    /// Carries out `request` and returns its outcome; after an error the process exits.
     pub async fn carry_out(&self, request: Request, place: &Place) -> anyhow::Result<Outcome> {
         let ended = match &request {
             Request::Read(read) => self.read(read, place).await.map(|seen| (Answer::Done, seen)),
@@ -133,8 +135,9 @@ impl Executor {
         })
     }
 
-    /// Writes the finalizers of a pool. Ours is removed only where the server has no claim that names the pool: another
-    /// replica may have created one that the watch of claims has not shown here, and no version of the pool tells.
+    /// Writes the finalizers of a pool. Ours is removed only where the server has no claim that names the pool.
+    /// Another replica may have created one that the watch of claims has not shown here, and no version of the pool
+    /// shows that.
     async fn set_pool_finalizers(
         &self,
         write: &PoolFinalizersWrite,
@@ -166,7 +169,7 @@ impl Executor {
         Ok(ended)
     }
 
-    /// Patches what no node waits for. `found` reads the object, where there was no answer.
+    /// Sends a patch for which no node waits. `found` reads the object, where there was no answer.
     async fn patch_or_leave_to_watch<W: Wire>(
         &self,
         name: &str,
@@ -179,7 +182,8 @@ impl Executor {
             Attempt::Applied(patched) => (Answer::Done, self.seen(patched.into_object())),
             // The watch shows the outcome.
             Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
-            // Writing it twice would do no harm, but a server that is away would be asked ever more seldom.
+            // Writing it twice would do no harm. But while a server is away, the pause before the next try would
+            // grow.
             Attempt::Unknown(why) => (Answer::Unknown(why), found.await?),
             Attempt::Refused(why, wait) => (Answer::Refused(why, wait), Seen::Nothing),
         })
@@ -219,7 +223,7 @@ impl Executor {
             Ok(Ok(applied)) => Attempt::Applied(applied),
             Ok(Err(kube::Error::Api(status))) => classify(&status),
             Ok(Err(error)) => match Fenced::of(&error) {
-                // Nothing was applied. What is decided next is decided by whoever leads.
+                // Nothing was applied. The replica that leads makes the next decision.
                 Some(fenced @ Fenced::NotSent) => Attempt::Refused(fenced.to_string(), None),
                 Some(fenced @ Fenced::Unanswered) => Attempt::Unknown(fenced.to_string()),
                 None => Attempt::Unknown(error.to_string()),
@@ -231,7 +235,7 @@ impl Executor {
 /// The reason that kube gives to an answer whose body is not a `Status`.
 const UNPARSED: &str = "Failed to parse error data";
 
-/// What a parsed answer means. Only a refusal of the request itself says for sure that nothing was applied.
+/// The meaning of a parsed answer. Only a refusal of the request itself says for sure that nothing was applied.
 fn classify<T>(status: &Status) -> Attempt<T> {
     let why = explained(status, format!("{} ({} {})", status.message, status.code, status.reason));
     let wait = retry_after::asked_for(status);

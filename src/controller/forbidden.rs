@@ -1,7 +1,7 @@
-//! Events about requests that the API server forbids (403), for who can grant the right.
+//! Events about requests that the API server forbids (403), for the administrator who can grant the right.
 //!
-//! A server that starts forbids everything until it has read its roles, so an event says only what has been forbidden
-//! for [`TOLD_FROM`]; `/readyz` says it at once.
+//! A server that starts forbids everything until it has read its roles, so an event names only rights that have been
+//! missing for [`TOLD_FROM`]; `/readyz` names them at once.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn rights_for(write: &Write) -> Vec<Right> {
     let status = |group, plural| right("patch", group, &format!("{plural}/status"));
     match write {
         Write::CreateClaim(_) => vec![claims("create")],
-        // A deletion may take off the finalizer first.
+        // A deletion may remove the finalizer first.
         Write::UpdateClaim(_) => vec![claims("patch"), claims("delete")],
         Write::Publish(_) | Write::BumpVersion(_) => match write.target() {
             Target::Node(_) => vec![right("patch", Nodes::GROUP, Nodes::PLURAL)],

@@ -1,6 +1,6 @@
 //! The freeze, as the controller's own ConfigMap says it.
 //!
-//! What its content means is for [`crate::wire::freeze`].
+//! [`crate::wire::freeze`] knows the meaning of its content.
 
 use super::client::{Clients, ReadError};
 use super::config_map::Place;
@@ -16,7 +16,7 @@ pub(super) async fn read(clients: &Clients, namespace: &str) -> Result<Freeze, R
     Ok(freeze_of(found.as_ref(), namespace))
 }
 
-/// Follows the ConfigMap in `namespace` until told to stop.
+/// Follows the ConfigMap in `namespace` until the watches are stopped.
 pub async fn follow(watches: Watches, namespace: String) -> anyhow::Result<()> {
     place(&namespace).follow(watches, |found| Input::Freeze(freeze_of(found, &namespace))).await
 }

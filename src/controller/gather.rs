@@ -1,9 +1,9 @@
-//! The start: collects a list of each kind, Cilium's mode and the freeze into the first [`World`], for the loop from its watches
-//! and for a command by listing once.
+//! The start: collects a list of each kind, Cilium's mode and the freeze into the first [`World`]. The loop gets them
+//! from its watches, and a command by listing once.
 //!
-//! Knows no policy. Keeps one invariant: Nodes and CiliumNodes are listed after claims (safety rule 6), so that a block
-//! that was claimed and published in between is seen at least once, and what is known of Nodes is not older than any
-//! claim of the first list.
+//! Knows no policy. Keeps one invariant: Nodes and CiliumNodes are listed after claims (safety rule 6). So a block
+//! that was claimed and published in between is seen at least once. And the known Nodes are not older than any claim
+//! of the first list.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -46,7 +46,7 @@ use crate::world::gather::Gathering;
 /// How long a command lists, tries after failures included. A server that restarts is back within a minute, and 5,000
 /// CiliumNodes of 4,096 addresses each are some 500 MB to transfer.
 pub const TIME_LIMIT: Duration = Duration::from_secs(2 * 60);
-/// How long a list goes on in silence; from then on it says this often how far it is.
+/// How long a list takes before a line reports its progress; from then on there is one line per this time.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 
 /// How a cluster is listed once.
@@ -64,9 +64,9 @@ pub struct GatherOptions {
 
 /// Lists a cluster once and returns the world as it is then, for a command that decides on it or shows it.
 ///
-/// What fails is tried again with growing waits, and each failure is logged. It ends with an error that names what
-/// could not be listed: when the time limit would pass, and at once when waiting can't help, such as without the right
-/// to list.
+/// Failed reads are tried again with growing waits, and each failure is logged. The error names the kind that could
+/// not be listed. It is returned when the time limit would pass, and at once when waiting can't help, such as without
+/// the right to list.
 pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow::Result<World> {
     let lister = Lister::new(clients, options);
     let (mode, freeze, agents, pools, claims) = tokio::try_join!(
@@ -170,20 +170,20 @@ impl<'a> Lister<'a> {
         self.until_read(&action, || freeze::read(self.clients, namespace)).await
     }
 
-    /// The agents' Pods, or why they can't be had.
+    /// The agents' Pods, or why they can't be read.
     async fn agents(&self, namespace: &str) -> anyhow::Result<AgentNews> {
         let action = format!("list Pods with {SELECTOR} in namespace {namespace}");
         let found = self.until_read(&action, || agents::read(self.clients, namespace)).await;
         Ok(found.map_or_else(|error| agents::unlisted(&error), AgentNews::Listed))
     }
 
-    /// The CiliumPodIPPools, or why they can't be had.
+    /// The CiliumPodIPPools, or why they can't be read.
     async fn pod_ip_pools(&self) -> anyhow::Result<PodIpPoolNews> {
         let found = self.until_read("list CiliumPodIPPools", || pod_ip_pools::read(self.clients)).await;
         Ok(found.map_or_else(|error| pod_ip_pools::unlisted(&error), PodIpPoolNews::Listed))
     }
 
-    /// The CiliumNodeConfigs, or why they can't be had.
+    /// The CiliumNodeConfigs, or why they can't be read.
     async fn node_configs(&self, namespace: &str) -> anyhow::Result<NodeConfigNews> {
         let action = format!("list CiliumNodeConfigs in namespace {namespace}");
         let found = self.until_read(&action, || node_configs::read(self.clients, namespace)).await;
@@ -220,7 +220,8 @@ impl<'a> Lister<'a> {
         self.until_read(&format!("list {kind}s"), list).await
     }
 
-    /// Reads until there is an answer, at most until the time limit. `action` is what the error says can't be done.
+    /// Reads until there is an answer, at most until the time limit. `action` is the action that the error says can't
+    /// be done.
     async fn until_read<T, F: Future<Output = Result<T, ReadError>>>(
         &self,
         action: &str,
@@ -250,8 +251,8 @@ impl<'a> Lister<'a> {
     }
 }
 
-/// Takes in what the watches bring until the world is complete; `None` when told to stop. The watches of Nodes and
-/// CiliumNodes begin when the first list of claims is in.
+/// Takes in the inputs of the watches until the world is complete; `None` when the watches are stopped first. The
+/// watches of Nodes and CiliumNodes start when the first list of claims is in.
 pub(super) async fn gather(
     inputs: &mut mpsc::Receiver<Input>,
     tasks: &mut Tasks,
@@ -295,8 +296,8 @@ pub(super) async fn gather(
             Some(Input::Agents(news)) => gathering.observe_agents(news),
             Some(Input::PodIpPools(news)) => gathering.observe_pod_ip_pools(news),
             Some(Input::NodeConfigs(news)) => gathering.observe_node_configs(news),
-            // No process leads before it can serve, nothing has been written yet, and the sender lives as long as `watches`.
-            // Routes are followed from when there is a world.
+            // No process leads before it can serve, nothing has been written yet, and the sender lives as long as
+            // `watches`. Routes are followed once the world is complete.
             Some(
                 Input::Leadership(_)
                 | Input::Finished(_)
@@ -307,7 +308,8 @@ pub(super) async fn gather(
             )
             | None => {}
         }
-        // All are told of in any case; before that, a node might be served whose agent must not be.
+        // Both always send news, even if they can't be read. Before that, a node might be served whose agent must not
+        // be.
         let is_told_of_all = gathering.knows_of_agents() && gathering.knows_of_node_configs();
         if !is_told_of_all || gathering.lacks_pod_ip_pools() {
             continue;

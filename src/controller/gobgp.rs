@@ -1,8 +1,8 @@
 //! Requests to a GoBGP daemon by gRPC. Knows no policy.
 //!
-//! Keeps these invariants: the lead is checked right before each change is sent, and no answer is waited for once the lead
-//! has ended; each change has a deadline that is shorter than a Lease; after a request without an answer the connection is
-//! closed, and the next request makes another one.
+//! Keeps these invariants. The lead is checked right before each change is sent, and no answer is awaited once the
+//! lead is over. Each change has a deadline that is shorter than a Lease. After a request without an answer the
+//! connection is closed, and the next request makes another one.
 
 use std::error::Error as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,10 +27,10 @@ use crate::wire::gobgp::{self, PathId, api, method};
 const CHANGE_WITHIN: Duration = Duration::from_secs(5);
 /// The deadline of a list: at 20,000 paths a daemon takes about a second.
 const LIST_WITHIN: Duration = Duration::from_secs(30);
-/// How long an idle connection may be silent before it is probed, and then without an answer.
+/// How long an idle connection may be silent before a keep-alive is sent, and how long that may stay unanswered.
 const PROBED_AFTER: Duration = Duration::from_secs(30);
 
-/// A daemon that can't be one, as it is given.
+/// An address of a daemon that can't be one, as the user gave it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("`{0}` is not HOST:PORT")]
 pub struct NoAddress(String);
@@ -183,7 +183,7 @@ impl Daemon {
         channel.get_or_insert_with(|| self.endpoint.connect_lazy()).clone()
     }
 
-    /// Closes the connection, with every request that is on its way.
+    /// Closes the connection, with every open request.
     fn disconnect(&self) {
         self.channel.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -283,7 +283,7 @@ mod tests {
             let mut received = vec![0; 1024];
             assert!(connection.read(&mut received).await.unwrap() > 0);
             lead.end();
-            // It is closed, with what was on its way.
+            // It is closed, with the open request.
             while connection.read(&mut received).await.is_ok_and(|n_bytes| n_bytes > 0) {}
         };
         let (outcome, ()) = tokio::join!(daemon.carry_out(changes(), &lead, &places), silent);

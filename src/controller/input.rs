@@ -19,7 +19,7 @@ pub enum Input {
     Observed(Observation),
     /// Cilium's configuration is known, or has changed.
     Mode(Mode),
-    /// What is frozen is known, or has changed.
+    /// The freeze is known, or has changed.
     Freeze(Freeze),
     /// The Pods of Cilium's agents are known, or can't be, or have changed.
     Agents(AgentNews),
@@ -33,11 +33,11 @@ pub enum Input {
     FrrNodeStates(FrrNodeStateNews),
     /// Objects that make Cilium announce blocks are known, or can't be, or have changed.
     Speakers(SpeakerKind, SpeakerNews),
-    /// This process leads from now on, or stands by.
+    /// This process leads from now on, or is on standby.
     Leadership(Leadership),
-    /// A request to a GoBGP daemon has ended.
+    /// A request to a GoBGP daemon has an outcome.
     Rib(RibOutcome),
-    /// A write has ended.
+    /// A write has an outcome.
     Finished(Box<Outcome>),
 }
 

@@ -1,7 +1,8 @@
 //! The lead of this process: until when it may write, and the fence that checks that when each write is sent.
 //!
-//! Does not know how a lead is won. Also keeps the time of the last write, for the Lease. Keeps one invariant: no write begins behind the fence after the lead has ended, however
-//! late a timer or a task notices that (a process that was stopped by SIGSTOP goes on where it was).
+//! Does not know how a lead is won. Also keeps the time of the last write, for the Lease. Keeps one invariant: no
+//! write is sent through the fence after the lead is over. That holds however late a timer or a task notices the end:
+//! a process that was stopped by SIGSTOP continues where it was.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -35,7 +36,7 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// The lead of a process that runs without an election: it never ends.
+    /// The lead of a process that runs without an election: it never expires.
     #[must_use]
     pub fn unelected() -> Self {
         Self::of(Term::Unelected)
@@ -82,7 +83,7 @@ impl Lead {
         self.term.send_replace(Term::Until(end));
     }
 
-    /// It ends at once.
+    /// Gives the lead up at once.
     pub(super) fn end(&self) {
         self.term.send_replace(Term::Ended);
     }
@@ -118,7 +119,7 @@ pub(super) enum Fenced {
 }
 
 impl Fenced {
-    /// How the fence stopped the request that ended with this error, if it did.
+    /// How the fence stopped the request with this error, if it did.
     pub(super) fn of(error: &kube::Error) -> Option<Self> {
         match error {
             kube::Error::Service(error) => error.downcast_ref().copied(),
@@ -127,7 +128,8 @@ impl Fenced {
     }
 }
 
-/// Lets writes pass only while a lead holds. One that waits for its answer, or for a connection, when the lead ends is dropped.
+/// Lets writes pass only while a lead holds. When the lead is over, a write that waits for its answer or for a
+/// connection is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct Fence(pub(super) Lead);
 
@@ -178,7 +180,7 @@ where
             let mut answer = pin!(answer);
             tokio::select! {
                 biased;
-                // An answer that is there counts, whatever became of the lead since.
+                // An answer that is there counts, even if the lead is over since.
                 answer = answer.as_mut() => answer.map_err(Into::into),
                 () = lead.ended() => Err(Fenced::Unanswered.into()),
             }
@@ -198,7 +200,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// How a request ends that the server answers after this time, and how many requests the server got.
+    /// The outcome of a request that the server answers after this time, and how many requests the server got.
     async fn send(lead: &Lead, method: Method, takes: Duration) -> (Result<(), Option<Fenced>>, usize) {
         let got = Arc::new(AtomicUsize::new(0));
         let counter = got.clone();
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(send(&lead, Method::GET, SECOND).await, (Ok(()), 1));
         lead.lasts_until(Instant::now() + 10 * SECOND);
         assert_eq!(send(&lead, Method::PATCH, SECOND).await, (Ok(()), 1));
-        // Nobody has looked at a timer: the time alone ends it.
+        // No task has looked at a timer: the time alone is enough.
         tokio::time::advance(10 * SECOND).await;
         assert_eq!(send(&lead, Method::POST, SECOND).await, (Err(Some(Fenced::NotSent)), 0));
         assert_eq!(send(&Lead::unelected(), Method::DELETE, SECOND).await, (Ok(()), 1));

@@ -1,8 +1,9 @@
-//! The election: one Lease, by which one of several processes writes and the others stand by.
+//! The election: one Lease, by which one of several processes writes and the others are on standby.
 //!
-//! Sends what [`decision`] says, one request at a time, and makes the [`Lead`] of the answers. Does not know what a lead is
-//! for. Keeps three invariants: a write carries the version that was read last, so of two winners the second is refused; a
-//! lead counts from when its last successful renewal was *sent*; and it is renewed only while the loop turns.
+//! Sends the requests that [`decision`] names, one at a time, and derives the [`Lead`] from the answers. Does not
+//! know the purpose of a lead. Keeps three invariants. A write carries the version that was read last, so of two
+//! winners the second is refused. A lead counts from when its last successful renewal was *sent*. It is renewed only
+//! while the loop turns.
 //!
 //! No address depends on it (`docs/invariants.md`): it keeps processes from repeating and undoing each other's work.
 
@@ -44,14 +45,14 @@ pub const NAME: &str = FIELD_MANAGER;
 /// How many versions of the Lease that the watch has shown may wait. Only the last matters, and each is taken in at once.
 const CAPACITY: usize = 4;
 
-/// How long the process waits at its end until its Lease is given back. The kubelet grants it 30 s in all, of which its
-/// writes may take 10 s.
+/// How long the process waits before it exits until its Lease is given back. The kubelet grants it 30 s in all, and
+/// its writes may take 10 s of them.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);
 
 /// An election in which this process takes part.
 #[derive(Clone)]
 pub struct Election {
-    /// A client of its own, so that no other request is in the way of a renewal.
+    /// A client of its own, so that no other request delays a renewal.
     client: Client,
     /// The namespace of the Lease.
     namespace: String,
@@ -60,14 +61,14 @@ pub struct Election {
     timing: Timing,
 }
 
-/// What the process wants of the election.
+/// The wish of the process in the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// It can't serve yet: it only looks on.
+    /// It can't serve yet: it only watches.
     LookOn,
     /// It can serve: it leads if it may.
     Lead,
-    /// All of its writes have ended: it gives the Lease back.
+    /// All of its writes have finished: it gives the Lease back.
     Release,
 }
 
@@ -94,7 +95,7 @@ impl Election {
         Api::namespaced_with(client, &self.namespace, &record::resource())
     }
 
-    /// Follows the Lease until told to stop.
+    /// Follows the Lease until the watches are stopped.
     pub(super) async fn follow(
         self,
         watches: Watches,
@@ -105,7 +106,7 @@ impl Election {
         named::follow(watches, lease, shown, |lease: Option<&DynamicObject>| lease.cloned()).await
     }
 
-    /// Takes part until the wish is [`Wish::Release`] and that is done, or until nobody wishes anything any more.
+    /// Takes part until the wish is [`Wish::Release`] and that is done, or until the sender of wishes is dropped.
     pub(super) async fn take_part(
         self,
         lead: Lead,
@@ -135,7 +136,7 @@ impl Election {
     }
 }
 
-/// Gives the Lease back, if this process takes part in an election and holds it. All of its writes have ended.
+/// Gives the Lease back, if this process takes part in an election and holds it. All of its writes have finished.
 pub(super) async fn release(wish: &watch::Sender<Wish>) {
     wish.send_replace(Wish::Release);
     if tokio::time::timeout(RELEASED_WITHIN, wish.closed()).await.is_err() {
@@ -156,7 +157,7 @@ struct Sent {
     renewal: Option<String>,
 }
 
-/// How a request about the Lease ended.
+/// The outcome of a request about the Lease.
 enum Answer {
     /// This is the Lease now, or there is none.
     Is(Option<Box<DynamicObject>>),
@@ -183,7 +184,7 @@ struct Part {
     in_doubt: Option<Sent>,
     /// Until when nothing is sent, after a failure.
     rests_until: Duration,
-    /// What the loop was last told.
+    /// The leadership that the loop last received.
     announced: Leadership,
     /// Whether the failures since the last answer have been logged.
     has_complained: bool,
@@ -223,11 +224,11 @@ impl Part {
                 }
                 lease = shown.recv(), if is_followed => match lease {
                     Some(lease) => self.shown(lease),
-                    // The process is about to end. Its own requests show enough until then.
+                    // The process is about to exit. Its own requests show enough until then.
                     None => is_followed = false,
                 },
                 permit = inputs.reserve(), if news != self.announced => {
-                    // The loop has ended where nobody receives any more; the Lease is yet to be released.
+                    // Without a receiver the loop has returned; the Lease is yet to be released.
                     if let Ok(permit) = permit {
                         permit.send(Input::Leadership(news));
                     }
@@ -242,13 +243,13 @@ impl Part {
         self.began.elapsed()
     }
 
-    /// What to send now, or until when to wait; `None` where this process does not want to lead.
+    /// The request to send now, or until when to wait; `None` where this process does not want to lead.
     fn step(&self, wished: Wish) -> Option<Step> {
         let now = self.now();
         let silence = self.telemetry.heartbeat.silence();
         match wished {
             Wish::LookOn => None,
-            // What it knows may be out of date, and one that is in doubt may be applied yet.
+            // The known Lease may be out of date, and a write that is in doubt may be applied yet.
             Wish::Release if !self.own.is_unsettled => None,
             Wish::Release if self.rests_until > now => Some(Step::Wait(self.rests_until)),
             Wish::Release => Some(Step::Read),
@@ -268,7 +269,7 @@ impl Part {
         at.min(ends).min(self.now() + self.election.timing.retry_period())
     }
 
-    /// Ends a lead whose time is over, or that the Lease gives to another, and shows who leads.
+    /// Gives up a lead whose time is over, or that the Lease gives to another, and shows who leads.
     fn settle(&mut self, wished: Wish) {
         if let Some(renewed) = self.own.renewed {
             let is_over = self.election.timing.ends(renewed) <= self.now();
@@ -303,7 +304,7 @@ impl Part {
         let revision =
             |lease: &DynamicObject| lease.metadata.resource_version.as_deref()?.parse::<u64>().ok();
         let versioned = lease.map(|lease| (revision(&lease).unwrap_or_default(), lease));
-        // An older version tells nothing: the watch may be behind the answers.
+        // An older version is no news: the watch may be behind the answers.
         if let (Some((new, _)), Some((latest, _))) = (&versioned, &self.latest)
             && new < latest
         {
@@ -327,7 +328,7 @@ impl Part {
     fn shown(&mut self, lease: Option<DynamicObject>) {
         match lease {
             Some(lease) => self.show(Some(Box::new(lease))),
-            // The watch may be behind a Lease that was created since: only a read tells.
+            // The watch may be behind a Lease that was created since: only a read shows it.
             None if self.latest.is_some() => self.own.is_unsettled = true,
             None => self.show(None),
         }
@@ -346,7 +347,8 @@ impl Part {
                     if self.is_latest(&applied) {
                         self.renewed(applied.at);
                     } else {
-                        // A webhook may change what is written; without a rest each write would follow the last at once.
+                        // A webhook may change the written Lease; without a rest each write would follow the last at
+                        // once.
                         self.rests_until = applied.at + timing.retry_period();
                     }
                 }
@@ -354,7 +356,8 @@ impl Part {
             Answer::Moved => {
                 self.own.is_unsettled = true;
                 self.n_moved += 1;
-                // The first time another was faster. After that something refuses every write, such as a webhook.
+                // The first time another replica was faster. After that something refuses every write, such as a
+                // webhook.
                 if self.n_moved > 1 {
                     self.rests_until = sent.at + timing.retry_period();
                 }
@@ -436,7 +439,7 @@ impl Part {
         })
     }
 
-    /// Gives the Lease back, so that another need not wait for its end.
+    /// Gives the Lease back, so that another replica need not wait until it expires.
     async fn release(self) {
         let Some((_, latest)) = self.latest.filter(|_| self.sight.holder() == Some(self.own.name.as_str()))
         else {

@@ -6,11 +6,11 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tracing::Dispatch;
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
 
-/// A second subscriber. With a single one `tracing` asks only that of the thread which comes to a line first, and where
-/// this is the thread of another test, the line is off for all threads.
+/// A second subscriber. With a single one `tracing` asks only that of the thread which comes to a line first. If this
+/// is the thread of another test, the line is off for all threads.
 static OF_OTHERS: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
-/// Takes in what is logged on this thread, as long as it lives.
+/// Takes in the lines that this thread logs, as long as it lives.
 pub(super) struct LogLines {
     text: Text,
     _guard: DefaultGuard,
@@ -20,7 +20,7 @@ pub(super) struct LogLines {
 struct Text(Arc<Mutex<Vec<u8>>>);
 
 impl LogLines {
-    /// Begins to take in what is logged from level INFO on.
+    /// Starts to take in lines of level INFO and above.
     pub(super) fn capture() -> Self {
         LazyLock::force(&OF_OTHERS);
         let text = Text::default();

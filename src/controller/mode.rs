@@ -1,6 +1,6 @@
 //! Cilium's mode, as its ConfigMap `cilium-config` says it: whether the controller may write at all.
 //!
-//! What the settings mean is the publisher's.
+//! The publisher knows the meaning of the settings.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::sync::watch;
@@ -18,9 +18,9 @@ use crate::telemetry::standing::CILIUM_CONFIG;
 /// Where Cilium's mode is learned from.
 #[derive(Debug, Clone)]
 pub enum ModeSource {
-    /// From Cilium's ConfigMap in this namespace, and what an administrator says about it.
+    /// From Cilium's ConfigMap in this namespace, and an administrator's settings about it.
     ConfigMapIn(String, Settings),
-    /// From the command line: an administrator vouches for it, and for the release of the agents.
+    /// From the command line: an administrator vouches for it, and for the version of the agents.
     Assumed(Mode, Release),
 }
 
@@ -30,8 +30,8 @@ pub(super) async fn read(clients: &Clients, namespace: &str, settings: &Settings
     Ok(mode_of(found.as_ref(), namespace, settings))
 }
 
-/// Follows Cilium's ConfigMap in `namespace` until told to stop.
-/// `wants_pod_ip_pools` is told whether CiliumPodIPPools are to be followed too; from then on they are.
+/// Follows Cilium's ConfigMap in `namespace` until the watches are stopped. `wants_pod_ip_pools` receives whether
+/// CiliumPodIPPools should be followed too; from then on they are.
 pub async fn follow(
     watches: Watches,
     namespace: String,
@@ -50,7 +50,7 @@ fn place(namespace: &str) -> Place {
     Place { namespace: namespace.to_owned(), config_map: CILIUM_CONFIG }
 }
 
-/// What the ConfigMap says, or that there is none.
+/// The mode by the ConfigMap, or passive without one.
 fn mode_of(found: Option<&ConfigMap>, namespace: &str, settings: &Settings) -> Mode {
     match found {
         Some(config) => from_config(&config.data.clone().unwrap_or_default(), settings),

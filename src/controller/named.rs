@@ -1,6 +1,6 @@
 //! One object of a known name that is followed beside the world.
 //!
-//! Does not know what its content means: the follower turns it, or its absence, into something else.
+//! Does not know the meaning of its content: the follower turns it, or its absence, into something else.
 
 use std::fmt::Debug;
 
@@ -26,12 +26,12 @@ pub(super) struct Named<K> {
     pub(super) api: Api<K>,
     /// Its name.
     pub(super) name: &'static str,
-    /// What it is called among the kinds that are followed.
+    /// Its name among the kinds that are followed.
     pub(super) kind: &'static str,
 }
 
-/// Follows an object until told to stop, or until nobody receives. Sends what `news` makes of it, or of its absence, whenever
-/// it may have changed.
+/// Follows an object until the watches are stopped, or until the receiver is dropped. Sends the value that `news`
+/// makes of it, or of its absence, whenever it may have changed.
 pub(super) async fn follow<K, T>(
     watches: Watches,
     object: Named<K>,

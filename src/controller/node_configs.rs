@@ -11,7 +11,7 @@ use crate::model::node_config::{NodeConfig, NodeConfigNews};
 use crate::telemetry::standing::NODE_CONFIGS;
 use crate::wire::node_config::{self, WatchedNodeConfig};
 
-/// What is not done without them, for the log.
+/// The consequence of missing CiliumNodeConfigs, for the log.
 const WITHOUT: &str = "the CiliumNodeConfigs are unknown; all nodes are served according to cilium-config";
 
 /// Those in this namespace.
@@ -35,12 +35,12 @@ pub(super) async fn read(clients: &Clients, namespace: &str) -> Result<Vec<NodeC
     node_configs(clients, namespace).read(clients).await
 }
 
-/// The words on those that could not be read, for a command that goes on without them.
+/// The news that CiliumNodeConfigs could not be read, for a command that continues without them.
 pub(super) fn unlisted(error: &anyhow::Error) -> NodeConfigNews {
     NodeConfigNews::Unlisted(beside::unlisted(error, WITHOUT))
 }
 
-/// Follows those in `namespace` until told to stop.
+/// Follows those in `namespace` until the watches are stopped.
 pub(super) async fn follow(watches: Watches, namespace: String) -> anyhow::Result<()> {
     let configs = node_configs(&watches.clients, &namespace);
     watches.stop.run_until_cancelled(configs.follow(&watches, input)).await.unwrap_or(Ok(()))
@@ -66,7 +66,7 @@ mod tests {
     use super::super::client::tests::{NO_ANSWER, answered_by, refusal};
     use super::*;
 
-    /// Follows those of a server that answers so, and returns what the loop is told first, and after how long.
+    /// Follows those of a server with these answers. Returns the first input of the loop, and how long it took.
     async fn first_news(
         answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
     ) -> (NodeConfigNews, Duration) {
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Discovery names a version at first that is gone.
+    /// At first discovery names a version that is no longer served.
     #[tokio::test(start_paused = true)]
     async fn a_version_that_is_gone_is_looked_up_again() {
         let n_asked = std::sync::atomic::AtomicUsize::new(0);

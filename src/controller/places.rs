@@ -1,7 +1,7 @@
 //! The places of the requests that run at the same time: as many as `--max-parallel-writes`.
 //!
-//! Knows no requests. Keeps one invariant: a request that can't end before somebody grants a right, or mends something
-//! else, takes no place from the others.
+//! Knows no requests. Keeps one invariant: a request that waits until an administrator grants a right, or mends
+//! something else, takes no place from the others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ impl Places {
         Self { slots: Arc::new(Semaphore::new(n_places)), n_aside: Arc::default() }
     }
 
-    /// Waits for a place; `None` when the process is about to end.
+    /// Waits for a place; `None` when the process is about to exit.
     pub(super) async fn take(&self) -> Option<Place> {
         let slot = self.slots.clone().acquire_owned().await.ok()?;
         Some(Place { slot: Mutex::new(Some(slot)), n_aside: self.n_aside.clone() })
@@ -31,12 +31,12 @@ impl Places {
         self.n_aside.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody gets a place any more.
+    /// Whether no request gets a place any more.
     pub(super) fn are_closed(&self) -> bool {
         self.slots.is_closed()
     }
 
-    /// Nobody gets a place any more.
+    /// From now on no request gets a place.
     pub(super) fn close(&self) {
         self.slots.close();
     }
@@ -50,7 +50,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Leaves the place to another request. This one goes on beside.
+    /// Leaves the place to another request. This one continues without a place.
     pub(super) fn step_aside(&self) {
         let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         if slot.is_some() {

@@ -1,4 +1,4 @@
-//! CiliumPodIPPools, which are followed beside the world where blocks are carried under their names, or read once.
+//! CiliumPodIPPools, which are followed beside the world where blocks are published under their names, or read once.
 //!
 //! Where Cilium's operator has not installed their definition, there are none. Knows no policy.
 
@@ -13,10 +13,10 @@ use crate::publisher::Mode;
 use crate::telemetry::standing::POD_IP_POOLS;
 use crate::wire::pod_ip_pool::{self, WatchedPodIpPool};
 
-/// What is not done without them, for the log.
+/// The consequence of missing CiliumPodIPPools, for the log.
 const WITHOUT: &str = "the CiliumPodIPPools are unknown; nodes are served anyway";
 
-/// Whether blocks are carried under names in this mode.
+/// Whether blocks are published under names in this mode.
 pub(super) fn are_of_use(mode: &Mode) -> bool {
     match mode {
         Mode::Active(publisher) => publisher.has_pod_ip_pools(),
@@ -45,15 +45,15 @@ pub(super) async fn read(clients: &Clients) -> Result<Vec<PodIpPool>, ReadError>
     pod_ip_pools(clients).read(clients).await
 }
 
-/// The words on those that could not be read, for a command that goes on without them.
+/// The news that CiliumPodIPPools could not be read, for a command that continues without them.
 pub(super) fn unlisted(error: &anyhow::Error) -> PodIpPoolNews {
     PodIpPoolNews::Unlisted(beside::unlisted(error, WITHOUT))
 }
 
-/// Follows them from when `is_wanted` says so, until told to stop.
+/// Follows them from when `is_wanted` says so, until the watches are stopped.
 pub(super) async fn follow(watches: Watches, mut is_wanted: watch::Receiver<bool>) -> anyhow::Result<()> {
     let follow = async {
-        // Where the mode can't change any more, nobody will want them.
+        // If the mode can't change any more, they will never be wanted.
         if is_wanted.wait_for(|wanted| *wanted).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -82,7 +82,7 @@ mod tests {
     use super::super::client::tests::{NO_ANSWER, answered_by, refusal};
     use super::*;
 
-    /// Follows those of a server that answers so, and returns what the loop is told first, and after how long.
+    /// Follows those of a server with these answers. Returns the first input of the loop, and how long it took.
     async fn first_news(
         answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
     ) -> (PodIpPoolNews, Duration) {

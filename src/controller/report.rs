@@ -1,8 +1,8 @@
-//! Reports what the loop does: log lines, findings, events, readiness, the heartbeat, and the snapshot behind
+//! Reports the work of the loop: log lines, findings, events, readiness, the heartbeat, and the snapshot behind
 //! `/metrics`.
 //!
-//! Decides nothing about nodes and pools. It costs little per input; what costs a pass over the world is done at most
-//! once per second, and only when something changed.
+//! Decides nothing about nodes and pools. It costs little per input. Reports that cost a pass over the world are made
+//! at most once per second, and only when something changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -53,13 +53,13 @@ mod shortages;
 mod without_block;
 mod without_pool;
 
-/// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
-/// claims and nodes, as each look at the status of a pool is.
+/// The shortest time between two snapshots. A scrape comes every 15 s or so. Each snapshot is a pass over all claims
+/// and nodes, as each look at the status of a pool is.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 /// When the next snapshot is due at the latest, as long as writes have no effect.
 const IN_VAIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Reports what the loop does.
+/// Reports the work of the loop.
 #[derive(Debug)]
 pub(super) struct Reporter {
     telemetry: Telemetry,
@@ -67,7 +67,8 @@ pub(super) struct Reporter {
     log: FindingLog,
     /// Findings of the last plan of each node.
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
-    /// The nodes that need addresses for which no pool selects them. They are told of again, as are those below.
+    /// The nodes that need addresses for which no pool selects them. They are reported again and again, as are those
+    /// below.
     without_pool: WithoutPool,
     /// The nodes for which none of their pools has a block.
     without_block: WithoutBlock,
@@ -88,7 +89,7 @@ pub(super) struct Reporter {
     last_snapshot: Option<Instant>,
 }
 
-/// What is reported when a write has been applied.
+/// The report about a write, for when it has been applied.
 #[derive(Debug)]
 pub(super) struct Announcement {
     block_event: Option<BlockEvent>,
@@ -129,7 +130,7 @@ impl Reporter {
         self.telemetry.heartbeat.beat();
     }
 
-    /// When the next snapshot is due, or the next word about a node that waits.
+    /// When the next snapshot is due, or the next report about a node that waits.
     pub(super) fn due(&self) -> Option<Instant> {
         [self.due, self.without_pool.next_due(), self.without_block.next_due()].into_iter().flatten().min()
     }
@@ -154,14 +155,14 @@ impl Reporter {
         }
     }
 
-    /// Publishes a snapshot of the world, and reports what can't be read and what is written without effect.
+    /// Publishes a snapshot of the world, and reports unreadable objects and writes without effect.
     pub(super) fn show(&mut self, world: &World, now: Now) {
         let shown_at = Instant::now();
         self.last_snapshot = Some(shown_at);
         self.look_at_world(world, now);
         self.look_at_writes(world, now);
         self.log.summarize();
-        // A write that is not repeated any more ends its finding by time alone.
+        // The finding of a write that is not repeated any more is resolved by time alone.
         self.due = (!self.in_vain.is_empty()).then_some(shown_at + IN_VAIN_INTERVAL);
         let unreadable_or_in_vain = self.unreadable.iter().chain(&self.in_vain).chain(&self.routes);
         let seen = self.findings.values().flatten().chain(unreadable_or_in_vain).map(|finding| finding.kind);
@@ -205,7 +206,7 @@ impl Reporter {
         self.changed();
     }
 
-    /// A request has ended, and has not entered `world` yet.
+    /// A request has an outcome, which has not entered `world` yet.
     pub(super) fn finished(&mut self, world: &World, outcome: &Outcome) {
         if let Some(kind) = self.lag.finished(outcome, Instant::now()) {
             self.telemetry.metrics.watch_lagged(kind, Duration::ZERO);
@@ -247,7 +248,7 @@ impl Reporter {
         });
     }
 
-    /// What is frozen may have changed.
+    /// The freeze may have changed.
     pub(super) fn freeze(&self, world: &World) {
         let freeze = world.freeze();
         let before = self.telemetry.set_freeze(freeze.clone());
@@ -262,7 +263,8 @@ impl Reporter {
         }
     }
 
-    /// This process stands by from now on: the leader reports the findings of nodes. When it leads again it reports all anew.
+    /// This process is on standby from now on: the leader reports the findings of nodes. When it leads again it
+    /// reports all anew.
     pub(super) fn stands_by(&mut self) {
         self.findings.clear();
         (self.without_pool, self.without_block) = (WithoutPool::default(), WithoutBlock::default());
@@ -270,14 +272,14 @@ impl Reporter {
         self.changed();
     }
 
-    /// Says which releases of Cilium the agents run, and what does not work with them.
+    /// Logs which agent versions the nodes run, and which functions do not work with them.
     pub(super) fn releases(world: &World) {
         for line in agents::lines(world) {
             info!("{line}");
         }
     }
 
-    /// The loop has ended with this result, and the process ends.
+    /// The loop has returned this result, and the process exits.
     pub(super) fn ends(&self, end: &anyhow::Result<()>) {
         let why = end.as_ref().map_or_else(ToString::to_string, |()| "it received a signal".to_owned());
         self.telemetry.set_readiness(Readiness::NotReady(format!("shutting down: {why}")));
@@ -337,7 +339,7 @@ impl Reporter {
     fn findings_of(&mut self, plan: &NodePlan, subject: Option<&Subject>, pool_wait: PoolWait) {
         let known = self.findings.remove(&plan.node).unwrap_or_default();
         for finding in &plan.findings {
-            // A node without a pool is told of with the reasons, and again as long as it waits.
+            // A node without a pool is reported with the reasons, and again as long as it waits.
             if !known.contains(finding) && finding.kind != FindingKind::NoPool {
                 self.log.found(finding);
                 if let (Some(subject), Some(reason)) = (subject, event_of(finding.kind)) {
@@ -409,7 +411,7 @@ impl Reporter {
         self.in_vain = found;
     }
 
-    /// What to tell when `request` is done; a read is not told of.
+    /// The report for when `request` is done; a read has none.
     pub(super) fn announcement(world: &World, request: &Request) -> Announcement {
         let Request::Write(write) = request else {
             return Announcement { block_event: None, flow: None, told: Vec::new() };
@@ -424,7 +426,7 @@ impl Reporter {
         Announcement { block_event, flow, told }
     }
 
-    /// The self-check has found these differences. With any of them the process ends, so they are shown at once.
+    /// The self-check has found these differences. With any of them the process exits, so they are shown at once.
     pub(super) fn checked(&mut self, world: &World, differences: &[Inconsistency], now: Now) {
         self.telemetry.metrics.checked(differences.len());
         for difference in differences {

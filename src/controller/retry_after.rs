@@ -1,7 +1,7 @@
 //! Makes the wait that the API server's flow control asks for readable to kube.
 //!
 //! It answers 429 in plain text, and says in the header `Retry-After` how many seconds to wait (Kubernetes, API
-//! Priority and Fairness; RFC 6585 section 4). kube reads bodies only. So this layer puts what the header says
+//! Priority and Fairness; RFC 6585 section 4). kube reads bodies only. So this layer copies the wait from the header
 //! into a body that kube reads: a `Status`, as the API server itself sends it elsewhere.
 
 use std::time::Duration;
@@ -13,7 +13,8 @@ use kube::client::{Body, DynBody};
 use kube::core::Status;
 use serde_json::json;
 
-/// The longest wait that is granted, whatever is asked for, so that a mistyped number does not stop us for hours.
+/// The longest wait that is granted, even if the server asks for more, so that a mistyped number does not stop us for
+/// hours.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The wait that an answer asks for.

@@ -1,4 +1,4 @@
-//! FRRConfigurations and FRRNodeStates, which are followed beside the world where routes are announced by them.
+//! FRRConfigurations and FRRNodeStates, which are followed beside the world if routes are announced by them.
 //!
 //! Knows no policy.
 

@@ -2,7 +2,7 @@
 //!
 //! Decides only as long as a write can start at once, so that no decision grows old in a queue. Knows no policy.
 //!
-//! Keeps one invariant: nothing is decided, and no write begins, once the self-check has found that the world differs
+//! Keeps one invariant: nothing is decided, and no write starts, once the self-check has found that the world differs
 //! from its objects.
 
 use std::sync::Arc;
@@ -63,13 +63,13 @@ pub struct Options {
     pub max_parallel_writes: usize,
     /// Whether patches of CiliumNodes remove `managedFields`.
     pub managed_fields: ManagedFields,
-    /// How often the world is compared with what its objects say. It costs a pass over everything.
+    /// How often the world is compared with the objects that it has seen. It costs a pass over everything.
     pub self_check_interval: Duration,
     /// How routes are announced; `None` if the controller has nothing to do with them.
     pub routes: Option<RouteExport>,
 }
 
-/// Runs until told to stop, or until something happens after which it has to start again.
+/// Runs until `stop`, or until something happens after which it has to start again.
 pub async fn run(
     clients: Clients,
     election: Option<Election>,
@@ -190,7 +190,7 @@ struct Loop {
     /// The daemon to which routes are exported, if they are.
     daemon: Option<Daemon>,
     reporter: Reporter,
-    /// The mode that is served as soon as something is told of CiliumPodIPPools.
+    /// The mode that is served as soon as there is news of CiliumPodIPPools.
     mode_to_come: Option<Mode>,
 }
 
@@ -226,7 +226,7 @@ impl Loop {
             if let Some(contradiction) = self.world.contradiction() {
                 return Err(contradiction.clone().into());
             }
-            // The lead may have ended, and begun again, before the news of it.
+            // The lead may have been lost, and won again, before the news of it.
             self.set_leadership(self.executor.clients.lead.leadership());
             self.decide();
             self.reporter.show_if_due(&self.world, self.clock.now());
@@ -240,7 +240,7 @@ impl Loop {
                 () = stop.cancelled() => return Ok(()),
                 (name, end) = tasks.next_end() => return Err(ended(name, end)),
                 (name, end) = self.writers.next_end() => {
-                    // A write that ended without an error has sent its outcome.
+                    // A write that returned without an error has sent its outcome.
                     if end.is_err() {
                         return Err(ended(name, end));
                     }
@@ -264,19 +264,19 @@ impl Loop {
         }
     }
 
-    /// Compares the world with what its objects say.
+    /// Compares the world with the objects that it has seen.
     fn check(&mut self) -> Result<(), BrokenInvariant> {
         let differences = self.world.check();
         self.reporter.checked(&self.world, &differences, self.clock.now());
         BrokenInvariant::of(differences)
     }
 
-    /// Lets the writes in flight end, because the next process would have to settle one that is cut off. A write that
-    /// has not begun never begins. Returns whether all ended in time.
+    /// Lets the writes in flight finish, because the next process would have to settle one that is cut off. A write
+    /// that has not started never starts. Returns whether all finished in time.
     async fn finish(&mut self, end: &anyhow::Result<()>, inputs: &mut mpsc::Receiver<Input>) -> bool {
         self.places.close();
         self.reporter.ends(end);
-        // Nobody takes in outcomes any more, so no write may wait for room in the channel.
+        // The loop takes in no outcomes any more, so no write may wait for room in the channel.
         inputs.close();
         tokio::time::timeout(self.executor.clients.timeout, self.writers.finish()).await.is_ok()
     }
@@ -290,7 +290,7 @@ impl Loop {
                 self.world.set_freeze(freeze);
                 self.reporter.freeze(&self.world);
             }
-            // It wakes the loop, which looks at the lead itself.
+            // This input only wakes the loop, which looks at the lead itself.
             Input::Leadership(_) => {}
             Input::Agents(news) => {
                 let is_list = matches!(news, AgentNews::Listed(_));
@@ -320,7 +320,7 @@ impl Loop {
         }
     }
 
-    /// This process leads from now on, or stands by.
+    /// This process leads from now on, or is on standby.
     fn set_leadership(&mut self, leadership: Leadership) {
         let stops = leadership == Leadership::StandsBy && self.world.leadership() == Leadership::Leads;
         self.world.set_leadership(leadership);
@@ -329,8 +329,8 @@ impl Loop {
         }
     }
 
-    /// Cilium's mode is known, or has changed. Before it is known whether CiliumPodIPPools fit, nothing is given under their
-    /// names.
+    /// Cilium's mode is known, or has changed. As long as it is unknown whether CiliumPodIPPools fit, no block is
+    /// given under their names.
     fn set_mode(&mut self, mode: Mode) {
         let is_to_come = pod_ip_pools::are_of_use(&mode) && !self.world.knows_of_pod_ip_pools();
         self.mode_to_come = is_to_come.then(|| mode.clone());
@@ -400,7 +400,7 @@ impl Loop {
             (self.executor.clients.lead.clone(), self.places.clone(), self.sender.clone());
         self.writers.spawn("gobgp", async move {
             let outcome = daemon.carry_out(request, &lead, &places).await;
-            // The loop is gone only when the process ends.
+            // Without a receiver the process is about to exit.
             let _ = outcomes.send(Input::Rib(outcome)).await;
             Ok(())
         });
@@ -432,7 +432,7 @@ impl Loop {
                 if outcome.took_effect() {
                     announcement.tell(&events, &metrics);
                 }
-                // The loop is gone only when the process ends.
+                // Without a receiver the process is about to exit.
                 let _ = outcomes.send(Input::Finished(Box::new(outcome))).await;
                 Ok(())
             });

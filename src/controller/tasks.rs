@@ -1,4 +1,4 @@
-//! The only place that spawns what lives as long as the process: every task has a name, and its end is seen.
+//! The only place that spawns tasks that live as long as the process: every task has a name, and its end is seen.
 
 use std::future::Future;
 
@@ -22,7 +22,7 @@ impl Tasks {
         self.set.spawn(async move { (name, task.await) }.instrument(span));
     }
 
-    /// Waits for the next task to end: its name and how it ended. Without tasks it waits for ever. Cancel-safe.
+    /// Waits for the next task to end: its name and its result. Without tasks it waits for ever. Cancel-safe.
     pub async fn next_end(&mut self) -> (&'static str, anyhow::Result<()>) {
         match self.set.join_next().await {
             Some(Ok(end)) => end,
@@ -37,7 +37,7 @@ impl Tasks {
     }
 }
 
-/// The error for a task that ended although nobody stopped it.
+/// The error for a task that returned although the process did not stop it.
 pub(super) fn ended(name: &str, end: anyhow::Result<()>) -> anyhow::Error {
     match end {
         Ok(()) => anyhow::anyhow!("the task `{name}` stopped unexpectedly"),

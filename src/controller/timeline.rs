@@ -1,7 +1,7 @@
-//! One timeline (safety rule 8): revisions never go back.
+//! One timeline (safety rule 8): revisions never decrease.
 //!
-//! They do go back when the store is restored from a backup. Then nothing that this process knows can be trusted, so
-//! it ends and starts again from lists.
+//! They do decrease when the store is restored from a backup. Then no knowledge of this process can be trusted, so it
+//! exits and starts again from lists.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
-//! Which nodes wait in vain, and when they are reported: those that lack the same together.
+//! Which nodes wait in vain, and when they are reported: those with the same lack together.
 //!
-//! Decides nothing and knows no world: its owner says what each node lacks. There is one of these for each thing that a
-//! node may lack, because it may lack several, and each begins and ends by itself. Keeps two invariants: a node is reported
-//! when it has lacked something for a while, and then once per interval as long as it does; and nodes that lack the same
-//! are reported in few groups, however slowly they come.
+//! Decides nothing and knows no world: its owner names the lack of each node. There is one of these for each kind of
+//! lack, because a node may have several, and each starts and stops by itself. Keeps two invariants. A node is
+//! reported when it has lacked something for a while, and then once per interval as long as it does. Nodes that lack
+//! the same are reported in few groups, however slowly they come.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,7 +27,7 @@ const INTERVAL: Duration = events::INTERVAL.saturating_add(Duration::from_secs(6
 /// How soon a node is looked at again whose wait was over when it was due, and which no decision has confirmed yet.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The nodes that wait, each with what it lacks.
+/// The nodes that wait, each with its lack.
 #[derive(Debug)]
 pub(super) struct Waits<L> {
     /// How long a node lacks something before it is reported.
@@ -42,7 +42,7 @@ pub(super) struct Waits<L> {
 /// Nodes to report now: up to [`MAX_EACH`] one by one, or all that wait for the same as a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Due<L> {
-    /// What they lack.
+    /// Their lack.
     pub(super) lack: L,
     /// At least one node, in the order of names.
     pub(super) nodes: Vec<NodeName>,
@@ -103,8 +103,8 @@ impl<L: Clone + Ord> Waits<L> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// The nodes to report now, which then count as reported. `lasts` says whether a node still waits: a decision that
-    /// ends its wait may be due.
+    /// The nodes to report now, which then count as reported. `lasts` says whether a node still waits: a decision
+    /// that stops its wait may be due.
     pub(super) fn pop_due(&mut self, now: Instant, lasts: impl Fn(&NodeName) -> bool) -> Vec<Due<L>> {
         let mut by_lack: BTreeMap<L, BTreeSet<NodeName>> = BTreeMap::new();
         while let Some((due, _)) = self.due.first()
@@ -134,8 +134,8 @@ impl<L: Clone + Ord> Waits<L> {
         groups.collect()
     }
 
-    /// The report of nodes that lack the same: some are due, and others were told of before. `None` if those that are due
-    /// are put off, because the group was reported a moment ago.
+    /// The report of nodes that lack the same: some are due, and others were reported before. `None` if those that
+    /// are due are put off, because the group was reported a moment ago.
     fn group(
         &mut self,
         lack: L,

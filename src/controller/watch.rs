@@ -1,7 +1,7 @@
-//! The watch of one kind: lists, then follows without end, and sends the loop what the server shows, in its order.
+//! The watch of one kind: lists, then follows without end, and sends the loop the observations in the server's order.
 //!
-//! A list reaches the loop only when it is complete, so the model is replaced and never cleared. The watch has its own
-//! back-off, because kube's is reset whenever a list begins, even one that fails.
+//! A list reaches the loop only when it is complete, so the model is replaced and never cleared. The watch has its
+//! own back-off, because kube's is reset whenever a list starts, even one that fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +28,14 @@ use crate::model::revision::Revision;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::watched::{Watched, Wire};
 
-/// How often it is checked whether the store went back. A server from which nothing comes any more is noticed by this
-/// alone, and well within the time after which the controller counts as not ready.
+/// How often it is checked whether the store went back. This alone notices a server that sends nothing any more, and
+/// well within the time after which the controller counts as not ready.
 const GUARD_INTERVAL: Duration = Duration::from_secs(20);
-/// The pause between two probes of a server that does not answer. All others wait for as long as their back-off says,
-/// so this alone bounds how late its return is noticed, at the cost of one small list.
+/// The pause between two small lists that ask whether a silent server answers again. All others wait for as long as
+/// their back-off says. So this alone bounds how late its return is noticed, at the cost of one small list.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the watches share.
+/// The parts that the watches share.
 #[derive(Clone)]
 pub struct Watches {
     /// The clients.
@@ -46,14 +46,14 @@ pub struct Watches {
     pub inputs: mpsc::Sender<Input>,
     /// Where lists and errors are counted.
     pub metrics: Metrics,
-    /// Where it is told that the server forbids to list or watch.
+    /// The events that say that the server forbids to list or watch.
     pub events: Events,
-    /// Ends the watch.
+    /// Stops the watch.
     pub stop: CancellationToken,
 }
 
 impl Watches {
-    /// Watches one kind until told to stop. After an error the process has to end.
+    /// Watches one kind until it is stopped. After an error the process has to exit.
     pub async fn follow<W: Wire>(self) -> anyhow::Result<()> {
         let stop = self.stop.clone();
         stop.run_until_cancelled(self.follow_for_ever::<W>()).await.unwrap_or(Ok(()))
@@ -82,7 +82,7 @@ impl Watches {
                     continue;
                 }
                 Ok(Event::InitDone) => {
-                    // Every list begins with `Init`.
+                    // Every list starts with `Init`.
                     let Some(at_least) = at_least.take() else { continue };
                     let at_most = self.revision::<W>().await?;
                     self.metrics.listed(W::KIND);
@@ -112,7 +112,7 @@ impl Watches {
                 Err(error) if has_expired(&error) => {
                     let rest = self.expired(W::KIND.as_str(), &error, &mut retries);
                     retries.rest(rest, &self.clients.contact).await;
-                    // By itself the stream lists again only where a watch that had begun expires.
+                    // By itself the stream lists again only where a watch that had started expires.
                     events = watcher(api.clone(), config.clone()).boxed();
                     continue;
                 }
@@ -165,7 +165,7 @@ impl Watches {
     ) -> Rest {
         let contact @ Contact { standing, .. } = &self.clients.contact;
         if answer.is_none() {
-            // A watch that is cut has been answered before.
+            // A watch that is cut off had an answer before, so the contact has not noted the loss.
             contact.lose();
         }
         let rest = retries.failed(answer.and_then(retry_after::asked_for), contact);
@@ -195,10 +195,11 @@ impl Watches {
         rest
     }
 
-    /// Checks three times per minute whether the store went back (safety rule 8). The watches may not notice: a watch from a
-    /// revision that the store no longer knows is silent.
+    /// Checks three times per minute whether the store went back (safety rule 8). The watches may not notice: a watch
+    /// from a revision that the store no longer knows is silent.
     ///
-    /// While the server does not answer it asks more often, and its first answer ends the back-off of all others.
+    /// While the server does not answer it asks more often, and its first answer cuts the back-off of all others
+    /// short.
     pub async fn guard_timeline<W: Wire>(self) -> anyhow::Result<()> {
         let stop = self.stop.clone();
         let guard = async {
@@ -219,7 +220,7 @@ impl Watches {
     }
 }
 
-/// What the server answered to a list or to a watch, if it did.
+/// The answer of the server to a list or to a watch, if there was one.
 pub(super) fn answer(error: &watcher::Error) -> Option<&Status> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -233,13 +234,13 @@ pub(super) fn answer(error: &watcher::Error) -> Option<&Status> {
     }
 }
 
-/// Whether the server no longer has the revision that was asked for. That is news: what happened since is listed.
+/// Whether the server no longer has the revision that was asked for. That is news: the changes since are listed.
 pub(super) fn has_expired(error: &watcher::Error) -> bool {
     answer(error).is_some_and(|status| status.code == StatusCode::GONE.as_u16())
 }
 
 /// The next event of a watch of a kind that is not part of the world; waits longer after each failure in a row. The
-/// watch is begun by `begin`, and begun anew when it has expired.
+/// closure starts the watch, and starts it anew when it has expired.
 pub(super) async fn next_event<K, S>(
     watches: &Watches,
     begin: impl Fn() -> S,
@@ -254,7 +255,7 @@ where
         retries.begins(&watches.clients.contact);
         match events.try_next().await {
             Ok(event) => {
-                // Every list begins with `Init`, even one that fails.
+                // Every list starts with `Init`, even one that fails.
                 if !matches!(event, Some(Event::Init)) {
                     retries.reset();
                 }

@@ -14,7 +14,7 @@ use crate::plan::{self, Policy};
 use crate::view::block_event;
 use crate::wire::pool::status_patch;
 
-/// Checks the event about what is written for node `a`, which holds these blocks of which its CiliumNode carries some.
+/// Checks the event about a write for node `a`, which holds these blocks. Its CiliumNode carries some of them.
 #[track_caller]
 fn check_publication(held: &[&str], carried: &[&str], about: &str, note: &str) {
     let expected = Event {
@@ -56,7 +56,7 @@ fn the_publication_of_a_block_that_another_node_has_as_pod_cidr_says_so() {
     assert!(note.ends_with(expected), "{note}");
 }
 
-/// What an event is about keeps it apart from others of its reason (`events.rs`).
+/// The field `about` keeps an event apart from others of its reason (`events.rs`).
 #[test]
 fn a_publication_is_told_of_as_one_of_its_blocks() {
     let (first, second) = ("10.0.0.0/28", "10.0.0.16/28");
@@ -107,14 +107,14 @@ impl Rig {
         self.write_status()
     }
 
-    /// Somebody changes the pool.
+    /// A user changes the pool.
     fn change(&mut self, field: &str, value: &Value) -> Vec<String> {
         *self.pool.pointer_mut(field).expect("it has the field") = value.clone();
         self.cluster.shows(&self.pool);
         self.write_status()
     }
 
-    /// What is told when the status of the pool is written, which it then shows.
+    /// The events when the status of the pool is written, which it then shows.
     fn write_status(&mut self) -> Vec<String> {
         let Self { cluster, pool } = self;
         let plan = plan::pool(&cluster.world, &"p".into(), Policy::DEFAULT, cluster.now);
@@ -186,7 +186,7 @@ fn a_pool_that_gives_out_nothing_is_not_exhausted() {
     }
 }
 
-/// What is closed has no capacity, and what it has when it is opened has not returned to anybody.
+/// A closed pool has no capacity, and its capacity when it is opened has not returned from nodes.
 #[test]
 fn a_pool_that_is_closed_while_it_is_exhausted_has_no_capacity_that_returns() {
     let mut rig = Rig::of(one_block());

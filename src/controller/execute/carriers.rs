@@ -1,4 +1,4 @@
-//! Writes on what carries the blocks of a node: its CiliumNode, or in one mode the Node itself.
+//! Writes on the carrier of a node's blocks: its CiliumNode, or in one mode the Node itself.
 
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::Value;
@@ -52,7 +52,7 @@ impl Executor {
         }
     }
 
-    /// Asks an agent what it uses, or ends the question.
+    /// Asks an agent which addresses it uses, or withdraws the usage query.
     pub(super) async fn ask(
         &self,
         probe: &UsageProbe,

@@ -104,7 +104,7 @@ impl Executor {
         let mut revision = update.revision;
         if let Some(patch) = block::drop_finalizer_patch(update) {
             match self.attempt(api.patch(&name, &patch_params(), &Patch::Merge(patch))).await {
-                // Somebody had deleted it before, and the deletion was waiting for our finalizer only.
+                // Another writer had deleted it before, and the deletion was waiting for our finalizer only.
                 Attempt::Applied(patched) => match patched.into_object() {
                     Object::Claim(claim) if claim.deleting && claim.finalizers.is_empty() => {
                         return Attempt::Applied(Seen::Deleted(update.uid.clone()));
@@ -124,7 +124,7 @@ impl Executor {
             ..DeleteParams::default()
         };
         self.attempt(api.delete(&name, &params)).await.map(|answer| match answer.left() {
-            // Somebody else's finalizer keeps it.
+            // The finalizer of another writer keeps it.
             Some(kept) => self.seen(kept.into_object()),
             None => Seen::Deleted(update.uid.clone()),
         })

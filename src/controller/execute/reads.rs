@@ -1,4 +1,4 @@
-//! Consistent reads: those that a decision waits for, and those that settle what an answer has left open.
+//! Consistent reads: those that a decision waits for, and those that settle an open outcome of a write.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
@@ -52,7 +52,7 @@ impl Executor {
         Ok(Seen::ClaimsOf { revision, claims: readable, unreadable })
     }
 
-    /// The Pods that are bound to a node. What is decided next goes without them, if they can't be had.
+    /// The Pods that are bound to a node. If they can't be read, the next decision is made without them.
     async fn pods_of(&self, node: &NodeName, after: AnyRevision) -> anyhow::Result<Seen> {
         let api: Api<Pod> = Api::all(self.clients.reads.clone());
         let params = ListParams::default().fields(&format!("{NODE_FIELD}={node}"));
@@ -93,8 +93,8 @@ impl Executor {
         Ok(Seen::Node { as_of, read_at, presence })
     }
 
-    /// Reads the objects of a kind that a field selector selects, until there is an answer, or until the server refuses
-    /// what a decision waits for.
+    /// Reads the objects of a kind that a field selector selects, until there is an answer. A read for a decision
+    /// also stops when the server refuses it.
     pub(super) async fn read_all<W: Wire>(
         &self,
         selector: &str,
@@ -129,8 +129,8 @@ impl Executor {
     }
 }
 
-/// Why the server does not carry out a read, where it says that. Whoever asks again gets the same answer until somebody
-/// changes something.
+/// Why the server does not carry out a read, where it says that. The same read gets the same answer until an
+/// administrator changes something.
 fn refused_by(error: &ReadError) -> Option<RefusedRead> {
     match classify::<()>(error.answer()?) {
         Attempt::Refused(why, wait) => Some(RefusedRead { why, wait }),

@@ -1,8 +1,8 @@
-//! The decision of the election: what to do about the Lease now. Pure: it gets the time, and sends nothing.
+//! The decision of the election: the next step about the Lease. Pure: it gets the time, and sends nothing.
 //!
-//! Does not know how a Lease is stored or sent. Keeps two invariants: a record of another holder is taken over only when
-//! this process has not seen it change for the duration that the record states, on its own monotonic clock; and the times
-//! in a record, which other clocks wrote, decide nothing.
+//! Does not know how a Lease is stored or sent. Keeps two invariants. A record of another holder is taken over only
+//! when this process has not seen it change for the duration that the record states. That time is measured on its own
+//! monotonic clock: the times in a record, which other clocks wrote, decide nothing.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl Timing {
         Ok(Self { duration, renew_deadline, retry_period })
     }
 
-    /// What a record of ours states as its duration.
+    /// The duration that a record of ours states.
     pub(super) fn duration(self) -> Duration {
         self.duration
     }
@@ -73,7 +73,7 @@ impl Timing {
         self.retry_period
     }
 
-    /// When a lead ends whose last successful renewal was sent at this time.
+    /// When a lead expires whose last successful renewal was sent at this time.
     pub(super) fn ends(self, renewed: Duration) -> Duration {
         renewed + self.renew_deadline
     }
@@ -89,10 +89,10 @@ impl Timing {
     }
 }
 
-/// What a Lease says that the election reads.
+/// The part of a Lease that the election reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Who holds it; `None` where nobody does.
+    /// Who holds it; `None` if the Lease is free.
     pub(super) holder: Option<String>,
     /// The duration that it states, if that is valid.
     pub(super) duration: Option<Duration>,
@@ -107,7 +107,7 @@ impl Record {
     }
 }
 
-/// What this process last saw of the Lease.
+/// The Lease as this process last saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Sight {
     /// Nothing yet.
@@ -156,7 +156,7 @@ impl Sight {
         }
     }
 
-    /// Whether a lead of `own` may go on. A Lease that was deleted names nobody else: it is created anew.
+    /// Whether a lead of `own` may continue. A Lease that was deleted names no other holder: it is created anew.
     pub(super) fn allows_lead_of(&self, own: &str) -> bool {
         match self {
             Self::Unknown | Self::Absent { .. } => true,
@@ -165,7 +165,7 @@ impl Sight {
     }
 }
 
-/// What to do about the Lease.
+/// The next step about the Lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Read it.
@@ -180,18 +180,18 @@ pub(super) enum Step {
     Wait(Duration),
 }
 
-/// What a process knows of its own part.
+/// The knowledge of a process about its own part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Own {
     /// Its identity.
     pub(super) name: String,
     /// When its last successful renewal was sent, if it leads.
     pub(super) renewed: Option<Duration>,
-    /// Whether the outcome of its last write is unknown, or what it knows was out of date.
+    /// Whether the outcome of its last write is unknown, or its knowledge was out of date.
     pub(super) is_unsettled: bool,
 }
 
-/// What a process that wants to lead does now.
+/// The next step of a process that wants to lead.
 pub(super) fn decide(sight: &Sight, own: &Own, timing: Timing, now: Duration) -> Step {
     if own.is_unsettled {
         return Step::Read;
@@ -202,7 +202,7 @@ pub(super) fn decide(sight: &Sight, own: &Own, timing: Timing, now: Duration) ->
         Sight::Absent { free_at } => Step::Wait(*free_at),
         Sight::Present { record, changed_at } => match (&record.holder, own.renewed) {
             (None, _) => Step::Take,
-            // A container that restarts in its Pod has the name of the one before, which has ended.
+            // A container that restarts in its Pod has the name of the one before, which has exited.
             (Some(holder), None) if *holder == own.name => Step::Take,
             (Some(holder), Some(renewed)) if *holder == own.name => {
                 let next = renewed + timing.retry_period;
@@ -277,12 +277,12 @@ mod tests {
         for (what, sight, renewed, now, expected) in cases {
             let own = |is_unsettled| Own { name: OWN.to_owned(), renewed: renewed.map(s), is_unsettled };
             assert_eq!(decide(sight, &own(false), timing(), s(*now)), *expected, "{what}");
-            // An answer that never came, or that of somebody who was faster, is settled first.
+            // An answer that never came, or a conflict with a faster replica, is settled first.
             assert_eq!(decide(sight, &own(true), timing(), s(*now)), Step::Read, "{what}");
         }
     }
 
-    /// What is read again, or changed elsewhere than in `spec`, is no sign of life; any other change is.
+    /// The same record again, or a change outside of `spec`, is no sign of life; any other change is.
     #[test]
     fn only_a_change_of_the_record_is_a_sign_of_life() {
         let other = |text: &str| Some(record("you_2", Some(15), text));
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(again, first);
         let renewed = look(again.clone(), other("b"), 110);
         assert!(matches!(renewed, Sight::Present { changed_at, .. } if changed_at == s(110)));
-        // Its holder may not have heard that somebody deleted it.
+        // Its holder may not know yet that a user deleted it.
         assert_eq!(look(renewed.clone(), None, 112), Sight::Absent { free_at: s(125) });
         assert_eq!(look(look(renewed, None, 112), None, 120), Sight::Absent { free_at: s(125) });
         assert_eq!(look(Sight::Unknown, None, 112), Sight::Absent { free_at: s(112) });

@@ -24,7 +24,7 @@ pub(super) fn resource() -> ApiResource {
     ApiResource::erase::<Lease>(&())
 }
 
-/// What a Lease says.
+/// The record in a Lease.
 pub(super) fn record_of(lease: &DynamicObject) -> Record {
     let spec = lease.data.get("spec").cloned().unwrap_or_default();
     let holder = spec["holderIdentity"].as_str().filter(|holder| !holder.is_empty());
@@ -36,7 +36,7 @@ pub(super) fn record_of(lease: &DynamicObject) -> Record {
     }
 }
 
-/// When the holder says that it last renewed; only compared with what this process has sent.
+/// When the holder says that it last renewed; only compared with the times that this process has sent.
 pub(super) fn renew_time(lease: &DynamicObject) -> Option<&str> {
     lease.data.get("spec")?.get("renewTime")?.as_str()
 }
@@ -48,7 +48,7 @@ pub(super) fn created(name: &str, own: &str, duration: Duration, now: Timestamp)
     held(&lease, own, duration, now)
 }
 
-/// The same Lease with what people want to know of its holder. No process decides by it.
+/// The same Lease with annotations about its holder, for people. No process decides by them.
 pub(super) fn described(mut lease: DynamicObject, last_write: Option<Timestamp>) -> DynamicObject {
     let annotations = lease.metadata.annotations.get_or_insert_default();
     annotations.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
@@ -75,7 +75,7 @@ pub(super) fn held(lease: &DynamicObject, own: &str, duration: Duration, now: Ti
     })
 }
 
-/// The version after `lease` in which nobody holds it. The server refuses a duration of zero.
+/// The version after `lease` without a holder. The server refuses a duration of zero.
 pub(super) fn released(lease: &DynamicObject, now: Timestamp) -> DynamicObject {
     changed(lease, |spec| {
         spec.insert("holderIdentity".to_owned(), "".into());
@@ -91,7 +91,7 @@ fn changed(lease: &DynamicObject, change: impl FnOnce(&mut Map<String, Value>)) 
         Some(_) | None => Map::new(),
     };
     change(&mut spec);
-    // The server adds what it knows of managers anew.
+    // The server adds the field managers anew.
     lease.metadata.managed_fields = None;
     match &mut lease.data {
         Value::Object(data) => {

@@ -70,7 +70,7 @@ fn status(code: u16, reason: &str) -> (u16, Value) {
     (code, status)
 }
 
-/// A candidate, its server, and everything that it is told and tells.
+/// A candidate, its server, and all of its inputs and outputs.
 struct Candidate {
     server: Arc<Mutex<Server>>,
     lead: Lead,
@@ -136,7 +136,7 @@ async fn a_lease_that_does_not_exist_is_created_and_renewed_and_released_at_the_
     assert!(candidate.lead.holds());
     let n_writes = candidate.server().n_writes;
     assert!((12..=17).contains(&n_writes), "{n_writes} writes in 31 s");
-    // The loop has ended, and receives nothing any more.
+    // The loop has returned, and receives nothing any more.
     candidate.inputs.close();
     release(&candidate.wish).await;
     assert!(!candidate.lead.holds());

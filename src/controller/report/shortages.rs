@@ -1,4 +1,4 @@
-//! The words about nodes that wait: log lines, and events on the nodes or, for many of them, one event.
+//! The reports about nodes that wait: log lines, and events on the nodes or, for many of them, one event.
 //!
 //! The reasons are collected only here, because that costs a look at the pools, and only for the nodes that have an
 //! event.

@@ -1,4 +1,4 @@
-//! Tests of what the loop tells: lines in the log, and events.
+//! Tests of the loop's reports: lines in the log, and events.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ use crate::plan::{self, Policy};
 use crate::publisher::Publisher;
 use crate::publisher::multi_pool::{Bgp, MultiPool};
 
-/// What is told of a cluster.
+/// The reports about a cluster.
 struct Rig {
     cluster: Cluster,
     reporter: Reporter,
@@ -38,7 +38,7 @@ impl Rig {
         Self { cluster, reporter, events: waiting, lines: LogLines::capture() }
     }
 
-    /// Decides for node `a`, and returns what that tells.
+    /// Decides for node `a`, and returns the reports about that.
     fn decide(&mut self) -> String {
         let plan = self.cluster.plan("a");
         self.reporter.plan(&self.cluster.world, &plan);
@@ -54,13 +54,13 @@ impl Rig {
         self.told()
     }
 
-    /// What is told when nothing but time has passed.
+    /// The reports when only time has passed.
     fn turn(&mut self) -> String {
         self.reporter.show_if_due(&self.cluster.world, self.cluster.now);
         self.told()
     }
 
-    /// What a look at the whole world tells.
+    /// The reports of a look at the whole world.
     fn show(&mut self) -> String {
         self.reporter.show(&self.cluster.world, self.cluster.now);
         self.told()
@@ -124,9 +124,9 @@ fn a_finding_that_ends_has_a_line() {
     };
     let overlap = r#" finding="Overlap" kind="NodeIPBlock" name="10.0.0.0-28""#;
     check(plan_with(Verdict::AtRest, &["one overlaps it"]), &format!(" WARN one overlaps it{overlap}\n"));
-    // The same in other words goes on.
+    // The same problem in other words is no new finding.
     check(plan_with(Verdict::AtRest, &["two overlap it"]), &format!(" WARN two overlap it{overlap}\n"));
-    // A plan that stopped before it had seen everything says nothing of what it did not see.
+    // A plan that stopped before it had seen everything reports nothing about the rest.
     check(plan_with(Verdict::Wait(Wait::Pause), &[]), "");
     check(plan_with(Verdict::AtRest, &[]), &format!(" INFO resolved: two overlap it{overlap}\n"));
     check(plan_with(Verdict::AtRest, &[]), "");
@@ -308,7 +308,7 @@ async fn a_node_that_lacks_a_pool_is_not_told_of_again_because_of_a_block() {
     assert!(of_pool.1.contains("event NoPool on Node a"), "{}", of_pool.1);
 }
 
-/// Something else may come first, so that the plan ends before it has come to pools.
+/// Something else may come first, so that the plan stops before it has come to pools.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_gets_its_block_is_told_of_no_longer() {
     let mut rig = Rig::of(full());
@@ -376,7 +376,8 @@ async fn nodes_whose_pool_gets_room_within_a_moment_are_not_told_of() {
     assert_eq!(rig.over(REPEAT * 2).await, []);
 }
 
-/// Checks what a look at the world tells while a cluster has this object, and when it has the other version of it.
+/// Checks the reports of a look at the world while a cluster has this object, and when it has the other version of
+/// it.
 fn check_look(mut cluster: Cluster, wrong: &Value, right: &Value, message: &str, fields: &str) {
     cluster.shows(wrong);
     let mut rig = Rig::of(cluster);

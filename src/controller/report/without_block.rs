@@ -1,7 +1,7 @@
 //! Which nodes wait for a block, and when that is reported: once for all nodes that lack the same of the same pools.
 //!
-//! Knows neither log nor events. A pool that is full may get room within a moment, and an autoscaler adds many nodes within
-//! seconds, so a node is reported only when it has waited for a moment.
+//! Knows neither log nor events. A pool that is full may get room within a moment, and an autoscaler adds many nodes
+//! within seconds. So a node is reported only when it has waited for a moment.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::world::World;
 /// How long a node waits for a block before it is reported.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a node lacks: blocks of these shares. Its pools have none.
+/// The shortage of a node: blocks of these shares. Its pools have none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lack {
     /// The pools of the node, the first to be asked first.
     pub(super) pools: Vec<PoolName>,
-    /// What it asks for.
+    /// The shares that it asks for.
     pub(super) shares: BTreeSet<Share>,
 }
 

@@ -39,8 +39,8 @@ impl Default for WithoutPool {
 }
 
 impl WithoutPool {
-    /// Notes the finding of a plan. A plan that did not see everything, such as one whose writes are frozen, does not say
-    /// that the wait is over, so the world must.
+    /// Notes the finding of a plan. A plan that did not see everything, such as one whose writes are frozen, does not
+    /// say that the wait is over. So the world must.
     pub(super) fn note(&mut self, world: &World, plan: &NodePlan, now: Instant) -> PoolWait {
         let node = &plan.node;
         let found = plan.findings.iter().find(|finding| finding.kind == FindingKind::NoPool);

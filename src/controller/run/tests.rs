@@ -151,7 +151,7 @@ async fn what_was_decided_before_the_world_was_found_broken_does_not_begin() {
     serving.world.break_an_index();
     let end = serving.check().map_err(Into::into);
     assert!(end.is_err());
-    // A write that had begun would try for ever.
+    // A write that had started would try for ever.
     assert!(serving.finish(&end, &mut inputs).await);
     assert!(inputs.recv().await.is_none(), "it has an outcome");
 }

@@ -77,7 +77,7 @@ fn is_watch(target: &str) -> bool {
     target.contains("watch=true")
 }
 
-/// The event with which a watch ends whose revision the server no longer has.
+/// The event that closes a watch whose revision the server no longer has.
 fn expiry() -> (u16, Value) {
     (200, json!({"type": "ERROR", "object": refusal(410).1}))
 }
@@ -127,7 +127,7 @@ async fn the_back_off_ends_when_the_server_answers_again() {
     let lists = rig.lists_within(OUTAGE * 2).await;
     let [listed] = lists[..] else { panic!("{lists:?}") };
     assert!(listed <= OUTAGE + PROBE_INTERVAL, "after {listed:?}");
-    // Growing waits, and one probe per second.
+    // Growing waits, and one small list per second.
     let n_asked = rig.asked.lock().unwrap().len();
     assert!(n_asked < 70, "asked {n_asked} times");
 }
@@ -155,11 +155,11 @@ async fn a_kind_that_is_served_late_is_tried_once_per_second_from_the_first_answ
     });
     assert!(rig.lists_within(RETURN + seconds(15)).await.is_empty());
     let n_tries = n_tries.load(Ordering::SeqCst);
-    // A list that begins anew has short waits at first.
+    // A list that starts anew has short waits at first.
     assert!((13..=20).contains(&n_tries), "{n_tries} tries in 15 s");
 }
 
-/// It answers the probes of all others.
+/// It answers the small lists of all others.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_alone_fails_is_asked_ever_more_seldom() {
     let mut rig =
