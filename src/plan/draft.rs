@@ -26,6 +26,9 @@ pub(super) type Step<Found = ()> = ControlFlow<Made, Found>;
 /// The next step follows.
 pub(super) const NEXT: Step = ControlFlow::Continue(());
 
+/// The draft says all: no further step follows.
+pub(super) const DONE: Step = ControlFlow::Break(Made::AsDrafted);
+
 /// Why no further step follows.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Made {
@@ -125,7 +128,7 @@ impl Draft {
 
     /// The last step, if there is something to send.
     pub(super) fn end_if_any_request(&self) -> Step {
-        if self.requests.is_empty() { NEXT } else { ControlFlow::Break(Made::AsDrafted) }
+        if self.requests.is_empty() { NEXT } else { DONE }
     }
 
     /// The plan, as the last step left it.

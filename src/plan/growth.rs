@@ -333,60 +333,28 @@ impl<'a> Subject<'a> {
 
     /// Picks the next block, from the first of the node's pools that has one.
     fn pick(&self, draft: &mut Draft, growth: &Growth<'a>) -> Result<(Cidr, &'a Pool, u128), Unmet> {
+        let family = growth.share.family;
+        let room = self.room_for_addresses(growth);
         let (mut too_large, mut fits) = (false, false);
-        let (first, phase, family) = (growth.first, growth.phase, growth.share.family);
-        let max_addresses = max_addresses(first.pool());
-        let held = growth.demand.capacity.saturating_add(growth.leaving);
-        let room = match first {
-            FirstPool::Gives(_) if self.publisher.gives_one_block() => u128::MAX,
-            FirstPool::Gives(_) => u128::from(max_addresses)
-                .saturating_sub(growth.demand.capacity)
-                .min(u128::from(MAX_ADDRESSES_PER_NODE).saturating_sub(held)),
-            FirstPool::Closed(_) => u128::MAX,
-        };
         for pool in self.world.pools_for(&self.node.name, &growth.share) {
-            let Some(free) = self.world.ledger().free_blocks(&pool.name, family) else {
-                draft.refuse(&pool.name, Some(family), || WhyNot::NoSuchFamily);
-                continue;
-            };
-            if self.world.is_too_wide(pool, family) {
-                let widest = self.publisher.widest_block(family);
-                draft.refuse(&pool.name, Some(family), || WhyNot::TooWide(widest));
-                continue;
-            }
-            if let Some((name, misfit)) = self.withheld(&growth.share, pool) {
-                draft.refuse(&pool.name, Some(family), || WhyNot::PodIpPool(name, misfit));
+            if let Some(why) = self.why_unfit(pool, &growth.share) {
+                draft.refuse(&pool.name, Some(family), || why);
                 continue;
             }
             // A whole block counts, whatever is withheld of the next one: so a node is at its limit or not whatever the
             // others take and release.
             if pool.max_offered(family) > room {
                 too_large = true;
-                draft.refuse(&pool.name, Some(family), || WhyNot::AddressLimit(max_addresses));
+                let limit = max_addresses(growth.first.pool());
+                draft.refuse(&pool.name, Some(family), || WhyNot::AddressLimit(limit));
                 continue;
             }
             fits = true;
-            let mut has_candidate = false;
-            // A block is skipped if a request about it is in flight, or if what it offers is too little: because of
-            // addresses of nodes in it, or of an exclusion that ends in it. There are no more of these than requests,
-            // addresses and ends. Only a pool of tiny blocks over the network of the nodes has many, and then a finding
-            // names them.
-            for cidr in free.candidates(&growth.blocks) {
-                has_candidate = true;
-                if self.world.is_in_flight(&Target::Claim(cidr)) {
-                    // A request about an earlier claim of this block is not answered yet.
-                    continue;
-                }
-                let withheld = pool.withheld(cidr, &self.world.node_addresses_in(cidr));
-                let offered = self.publisher.n_offered(cidr, &withheld);
-                let wastes_the_grant =
-                    phase == Phase::FirstGrant && self.is_too_poor(growth, first.pool(), pool, offered);
-                if offered > 0 && !wastes_the_grant {
-                    return Ok((cidr, pool, offered));
-                }
+            if let Some((cidr, offered)) = self.first_usable_block(pool, growth) {
+                return Ok((cidr, pool, offered));
             }
             draft.refuse(&pool.name, Some(family), || {
-                if has_candidate {
+                if self.free_blocks_beside(pool, growth).next().is_some() {
                     WhyNot::Unusable
                 } else {
                     reasons::of_no_free_block(self.world, pool, family)
@@ -398,10 +366,64 @@ impl<'a> Subject<'a> {
         Err(if at_limit { Unmet::AtLimit(share) } else { Unmet::NoCapacity(share) })
     }
 
+    /// How many addresses the node may get beside those that it has of a share.
+    fn room_for_addresses(&self, growth: &Growth<'_>) -> u128 {
+        match growth.first {
+            FirstPool::Gives(first) if !self.publisher.gives_one_block() => {
+                let held = growth.demand.capacity.saturating_add(growth.leaving);
+                u128::from(max_addresses(first))
+                    .saturating_sub(growth.demand.capacity)
+                    .min(u128::from(MAX_ADDRESSES_PER_NODE).saturating_sub(held))
+            }
+            FirstPool::Gives(_) | FirstPool::Closed(_) => u128::MAX,
+        }
+    }
+
+    /// Why no block of a pool can be given to the node as one of a share, whether or not the pool has a free one.
+    fn why_unfit(&self, pool: &Pool, share: &Share) -> Option<WhyNot> {
+        if !pool.families.contains_key(&share.family) {
+            return Some(WhyNot::NoSuchFamily);
+        }
+        if self.world.is_too_wide(pool, share.family) {
+            return Some(WhyNot::TooWide(self.publisher.widest_block(share.family)));
+        }
+        self.harmful_misfit(share, pool).map(|(name, misfit)| WhyNot::PodIpPool(name, misfit))
+    }
+
+    /// The free blocks of a pool for a node that has the blocks of this growth, the best first.
+    fn free_blocks_beside(&self, pool: &Pool, growth: &Growth<'_>) -> impl Iterator<Item = Cidr> {
+        let free = self.world.ledger().free_blocks(&pool.name, growth.share.family);
+        free.into_iter().flat_map(|free| free.candidates(&growth.blocks))
+    }
+
+    /// The best free block of a pool that offers enough, and how many addresses that is.
+    ///
+    /// A block is skipped if a request about an earlier claim of it is in flight, or if it offers too little: because of
+    /// addresses of nodes in it, or of an exclusion that ends in it. There are no more of these than requests, addresses
+    /// and ends. Only a pool of tiny blocks over the network of the nodes has many, and then a finding names them.
+    fn first_usable_block(&self, pool: &Pool, growth: &Growth<'_>) -> Option<(Cidr, u128)> {
+        let not_in_flight = |cidr: &Cidr| !self.world.is_in_flight(&Target::Claim(*cidr));
+        let offers = |cidr: Cidr| {
+            let withheld = pool.withheld(cidr, &self.world.node_addresses_in(cidr));
+            (cidr, self.publisher.n_offered(cidr, &withheld))
+        };
+        let is_enough = |offered: u128| {
+            let wastes_the_grant = || {
+                growth.phase == Phase::FirstGrant
+                    && self.is_too_poor(growth, growth.first.pool(), pool, offered)
+            };
+            offered > 0 && !wastes_the_grant()
+        };
+        self.free_blocks_beside(pool, growth)
+            .filter(not_in_flight)
+            .map(offers)
+            .find(|(_, offered)| is_enough(*offered))
+    }
+
     /// Why the agent of the node is not to have blocks of this pool under the name of a share.
-    fn withheld(&self, share: &Share, pool: &Pool) -> Option<(PodIpPoolName, Misfit)> {
+    fn harmful_misfit(&self, share: &Share, pool: &Pool) -> Option<(PodIpPoolName, Misfit)> {
         let of_blocks = pool.families.get(&share.family)?.block_prefix;
-        let misfit = self.world.withheld(&self.node.name, share, of_blocks)?;
+        let misfit = self.world.harmful_misfit(&self.node.name, share, of_blocks)?;
         Some((share.pod_ip_pool.clone()?, misfit))
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::draft::{Draft, Made, Step};
+use super::draft::{DONE, Draft, Made, NEXT, Step};
 use super::evidence::is_carried;
 use super::reclaim::LOOK_AGAIN;
 use super::subject::Subject;
@@ -59,11 +59,11 @@ impl<'a> Subject<'a> {
     /// Holds blocks again that are on their way off, where the carrier shows nothing and its agent needs addresses: somebody
     /// took all off, the agent may begin anew with what it finds, and a pod may have got an address of such a block just
     /// before that was off. The agent asks under the names of its pods only when it has restored them. So blocks of other
-    /// names are held where a read of the Pods finds one in them. Whether this has to come before anything is published.
-    pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) -> bool {
+    /// names are held where a read of the Pods finds one in them. All this comes before anything is published.
+    pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) -> Step {
         // What somebody else has given it may be enough.
         if !self.publisher.takes_off_with_question() || !self.publisher.blocks(self.carrier).is_empty() {
-            return false;
+            return NEXT;
         }
         let leaving: Vec<&Claim> = self
             .world
@@ -74,16 +74,16 @@ impl<'a> Subject<'a> {
         let in_need: Vec<Share> =
             self.shares().into_iter().filter(|share| self.demand(share).used > 0).collect();
         if leaving.is_empty() || in_need.is_empty() {
-            return false;
+            return NEXT;
         }
         let is_needed = |claim: &&Claim| in_need.iter().any(|share| self.is_of(claim, share));
         let (needed, others): (Vec<&Claim>, Vec<&Claim>) = leaving.into_iter().partition(is_needed);
         if !others.is_empty() && !self.has_read_pods(draft, now) {
-            return true;
+            return DONE;
         }
         let in_use = others.into_iter().filter(|claim| self.has_pods(claim));
         self.hold(draft, needed.into_iter().chain(in_use), now);
-        !draft.requests.is_empty()
+        draft.end_if_any_request()
     }
 
     /// Whether the Pods of the node were read after this version of its carrier was known, or can't be. Else adds the read.

@@ -19,7 +19,7 @@ use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::names::NodeName;
+use crate::model::names::{NodeName, Uid};
 use crate::model::outcome::Presence;
 use crate::model::plan::Lasting;
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
@@ -210,6 +210,16 @@ fn both_published(world: &World, claim: &Claim) -> Vec<Finding> {
     told.collect()
 }
 
+/// What is decided first of a claim whose block was released.
+enum Released {
+    /// It is held again, for the Node of this uid.
+    HeldFor(Uid),
+    /// Another decision or a read comes first.
+    Undecided,
+    /// It goes on, once its block is proven off.
+    GoesOn,
+}
+
 fn advance_releasing(
     world: &World,
     publisher: &Publisher,
@@ -218,52 +228,92 @@ fn advance_releasing(
     reason: Reason,
     now: Now,
 ) {
-    let node = world.node(&claim.node);
-    // Only the agent's word makes a block leave sooner than its node, and its CiliumNode has that word. A replica with an
-    // old view may have begun this.
-    if reason == Reason::Reclaimed && world.carrier(&claim.node).is_none() {
-        // For the Node object that has it. Whether another one has taken its place is decided with a read.
-        draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
-        return;
-    }
-    // Nothing can prove it off any more. It leaves as the block of a lost node.
-    if reason == Reason::Unused && node.is_none() {
-        if presence(world, draft, claim) == Some(Presence::Gone) {
-            draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
-        }
-        return;
-    }
-    if reason == Reason::Reclaimed && node.is_some() && is_to_be_taken_off(world, publisher, claim) {
-        return;
-    }
-    let is_given_up = given_up::is_leaving(world, publisher, claim);
-    let returned = match (reason, node) {
-        (_, None) => None,
-        (Reason::NodeGone, Some(node)) => match presence(world, draft, claim) {
-            Some(Presence::Is(uid)) if uid == node.uid => Some(node),
-            // The watch of Nodes has not heard that it is gone.
-            Some(Presence::Gone) => None,
-            Some(Presence::Is(_) | Presence::Unreadable) | None => return,
-        },
-        // Nobody gave it up and it may have been published, or it is carried or used after all.
-        (Reason::Unused, Some(node)) => {
-            let is_leaving = is_given_up || was_never_published(world, publisher, claim);
-            Some(node).filter(|node| !is_leaving || node.uid != claim.node_uid)
-        }
-        // It is there, and a version that is later than the move shows that the agent does not let it go.
-        (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_without_consent(world, publisher, claim)),
+    let released = match reason {
+        Reason::NodeGone => of_a_lost_node(world, draft, claim),
+        Reason::Unused => given_up_or_never_published(world, publisher, draft, claim),
+        Reason::Reclaimed => let_go_by_its_agent(world, publisher, claim),
     };
-    if let Some(node) = returned {
-        draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
-        return;
+    match released {
+        Released::HeldFor(uid) => draft.requests.push(update(claim, now, ClaimChange::Hold(uid))),
+        Released::Undecided => {}
+        Released::GoesOn => cool_if_off(world, publisher, draft, claim, reason, now),
     }
+}
+
+/// The Node that a claim was released for may be back.
+fn of_a_lost_node(world: &World, draft: &mut Draft, claim: &Claim) -> Released {
+    let Some(node) = world.node(&claim.node) else { return Released::GoesOn };
+    match presence(world, draft, claim) {
+        Some(Presence::Is(uid)) if uid == node.uid => Released::HeldFor(uid),
+        // The watch of Nodes has not heard that it is gone.
+        Some(Presence::Gone) => Released::GoesOn,
+        Some(Presence::Is(_) | Presence::Unreadable) | None => Released::Undecided,
+    }
+}
+
+fn given_up_or_never_published(
+    world: &World,
+    publisher: &Publisher,
+    draft: &mut Draft,
+    claim: &Claim,
+) -> Released {
+    match world.node(&claim.node) {
+        // Nothing can prove it off any more. It leaves as the block of a lost node.
+        None if presence(world, draft, claim) == Some(Presence::Gone) => {
+            Released::HeldFor(claim.node_uid.clone())
+        }
+        None => Released::Undecided,
+        Some(node) => {
+            let is_leaving =
+                given_up::is_leaving(world, publisher, claim) || was_never_published(world, publisher, claim);
+            // Else nobody gave it up and it may have been published, or it is carried or used after all.
+            if is_leaving && node.uid == claim.node_uid {
+                Released::GoesOn
+            } else {
+                Released::HeldFor(node.uid.clone())
+            }
+        }
+    }
+}
+
+/// Only the agent's word makes a block leave sooner than its node, and its CiliumNode has that word.
+fn let_go_by_its_agent(world: &World, publisher: &Publisher, claim: &Claim) -> Released {
+    // A replica with an old view may have begun this. It is held for the Node object that has it: whether another one has
+    // taken its place is decided with a read.
+    if world.carrier(&claim.node).is_none() {
+        return Released::HeldFor(claim.node_uid.clone());
+    }
+    let Some(node) = world.node(&claim.node) else { return Released::GoesOn };
+    if is_to_be_taken_off(world, publisher, claim) {
+        return Released::Undecided;
+    }
+    // A version that is later than the move shows that the agent does not let it go.
+    if is_without_consent(world, publisher, claim) {
+        return Released::HeldFor(node.uid.clone());
+    }
+    Released::GoesOn
+}
+
+/// The block of a released claim cools as soon as it is proven off its node, no pod has an address of it, and its route
+/// is gone.
+fn cool_if_off(
+    world: &World,
+    publisher: &Publisher,
+    draft: &mut Draft,
+    claim: &Claim,
+    reason: Reason,
+    now: Now,
+) {
     match absence(world, publisher, claim) {
-        Absence::Proven
-            if reason == Reason::Unused
-                && !given_up::no_pod_has_what_was_given_up(world, draft, claim, now) => {}
-        Absence::Proven if !no_pod_has_what_was_taken_off(world, publisher, draft, claim, now) => {}
-        Absence::Proven if !withdrawal::is_gone(world, draft, claim, now) => {}
-        Absence::Proven => draft.requests.push(update(claim, now, ClaimChange::Cool)),
+        Absence::Proven => {
+            let is_off = (reason != Reason::Unused
+                || given_up::no_pod_has_what_was_given_up(world, draft, claim, now))
+                && no_pod_has_what_was_taken_off(world, publisher, draft, claim, now)
+                && withdrawal::is_gone(world, draft, claim, now);
+            if is_off {
+                draft.requests.push(update(claim, now, ClaimChange::Cool));
+            }
+        }
         Absence::Provable(request) => draft.prove(request),
         // The Node is gone, and its CiliumNode carries the block. The deletion of the CiliumNode will be the proof.
         Absence::NotYet => {}

@@ -10,10 +10,11 @@
 //! - [`growth`]: which blocks to claim.
 //! - `reclaim`: which blocks are taken back from nodes that live, and how.
 //! - [`mod@routes`]: which prefixes each node announces.
-//! - `withhold`: requests that a freeze stops, or that a standby does not send.
+//! - `hold_back`: requests that a freeze stops, or that a standby does not send.
 //! - [`forecast`]: what follows from all plans of a world, or of a changed one.
 //! - [`mod@pool`]: status and finalizers of a pool, and `pod_ip_pools`: Cilium's own object of its name.
 
+mod agent_release;
 mod draft;
 mod evidence;
 pub mod forecast;
@@ -21,6 +22,7 @@ mod foreign;
 mod given_up;
 pub mod growth;
 mod handed_back;
+mod hold_back;
 mod late_labels;
 pub mod lifecycle;
 pub mod node;
@@ -32,7 +34,6 @@ pub mod publishable;
 mod reasons;
 mod reclaim;
 mod recreation;
-mod release;
 mod returning;
 pub mod routes;
 mod steps;
@@ -40,7 +41,6 @@ mod subject;
 #[cfg(test)]
 mod tests;
 mod whole;
-mod withhold;
 
 pub use node::{explain, node, still_lacks_pool};
 pub use policy::{CiliumNodeOrigin, PodIpPoolOrigin, Policy, ReclaimPolicy};

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use super::draft::{Detail, Draft, Made, NEXT, Step};
 use super::policy::{CiliumNodeOrigin, Policy};
 use super::subject::Subject;
-use super::{lifecycle, publication, reasons, recreation, withhold};
+use super::{hold_back, lifecycle, publication, reasons, recreation};
 use crate::model::agent::NoAgent;
 use crate::model::carrier::Carrier;
 use crate::model::finding::{Finding, FindingKind};
@@ -23,14 +23,14 @@ use crate::world::World;
 
 /// What to do for `name` now.
 pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
-    withhold::withhold(world, decide(world, Draft::new(name, Detail::Verdict), policy, now))
+    hold_back::hold_back(world, decide(world, Draft::new(name, Detail::Verdict), policy, now))
 }
 
 /// The same plan, with the reason of every pool that gives the node nothing, whether or not it was asked.
 pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
     let mut draft = Draft::new(name, Detail::Reasons);
     reasons::of_pools_not_asked(world, name, &mut draft);
-    withhold::withhold(world, decide(world, draft, policy, now))
+    hold_back::hold_back(world, decide(world, draft, policy, now))
 }
 
 /// What the node needs goes first. Where that is nothing, claims that lost our finalizer get it back: somebody may take

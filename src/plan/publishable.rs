@@ -55,7 +55,7 @@ pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(),
         let ranges = foreign.map(|(cidr, occupant)| (cidr, occupant.clone())).collect();
         return Err(NotPublishable::Overlaps(ranges));
     }
-    withheld(world, node, known).map_or(Ok(()), Err)
+    harmful_misfit(world, node, known).map_or(Ok(()), Err)
 }
 
 /// The ranges that overlap a block, for a person.
@@ -82,7 +82,7 @@ fn ranges_of(world: &World, block: Cidr, range: Cidr, occupant: &Occupant) -> Ve
 }
 
 /// Why a claim that is not on the carrier of its node yet does not come there for the sake of its agent.
-fn withheld(world: &World, node: &Node, known: &KnownClaim) -> Option<NotPublishable> {
+fn harmful_misfit(world: &World, node: &Node, known: &KnownClaim) -> Option<NotPublishable> {
     let (claim, reader) = (&known.claim, world.reader_of(&node.name));
     let carrier = world.carrier(&node.name)?;
     let pod_ip_pool = reader.carried_under(carrier, claim);
@@ -90,6 +90,6 @@ fn withheld(world: &World, node: &Node, known: &KnownClaim) -> Option<NotPublish
         return None;
     }
     let share = Share { family: claim.cidr.family(), pod_ip_pool };
-    let misfit = world.withheld(&node.name, &share, claim.cidr.prefix_len())?;
+    let misfit = world.harmful_misfit(&node.name, &share, claim.cidr.prefix_len())?;
     Some(NotPublishable::PodIpPool(share.pod_ip_pool?, misfit))
 }

@@ -47,11 +47,11 @@ pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
         );
     }
     let of_blocks = |pool: &Pool| pool.families.get(&family).map(|ranges| ranges.block_prefix);
-    let withheld = || {
+    let misfit = || {
         let mut sizes = world.pools_for(node, share).filter_map(of_blocks);
-        sizes.find_map(|size| world.withheld(node, share, size))
+        sizes.find_map(|size| world.harmful_misfit(node, share, size))
     };
-    if let (Some(name), Some(misfit)) = (&share.pod_ip_pool, withheld()) {
+    if let (Some(name), Some(misfit)) = (&share.pod_ip_pool, misfit()) {
         return format!(
             "CiliumPodIPPool {name} {misfit}; the node gets no {}, because they would harm its agent; the \
              condition UnfitPodIPPool of these pools has the remedy: {}",

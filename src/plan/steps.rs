@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use super::draft::{Detail, Draft, Made, NEXT, Step};
+use super::draft::{DONE, Detail, Draft, Made, NEXT, Step};
 use super::policy::Policy;
 use super::subject::Subject;
 use crate::model::plan::{Lasting, Scope, Unmet, Wait};
@@ -38,8 +38,7 @@ impl Subject<'_> {
         self.ask_for_use(draft, policy, now);
         self.grow_by_pods(draft, policy, now);
         self.make_room_for_what_leaves(draft, now);
-        self.take_back_last(draft, policy, now);
-        NEXT
+        self.take_back_last(draft, policy, now)
     }
 
     /// The last step, if there is something to send. The node may need blocks all the same.
@@ -57,7 +56,7 @@ impl Subject<'_> {
             return BTreeSet::new();
         }
         if !self.is_served() {
-            if self.is_held_back(&mut Draft::new(&self.node.name, Detail::Verdict)) {
+            if self.require_whole_set(&mut Draft::new(&self.node.name, Detail::Verdict)).is_break() {
                 return BTreeSet::new();
             }
             if self.can_start_with(&self.publishable()) {
@@ -85,7 +84,7 @@ impl Subject<'_> {
     fn leave_to_others(&self, draft: &mut Draft) -> Step {
         let Some(finding) = self.foreign_hand() else { return NEXT };
         Self::leave_alone(draft, finding);
-        ControlFlow::Break(Made::AsDrafted)
+        DONE
     }
 
     fn clear_answers_and_keep_blocks(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
@@ -114,7 +113,7 @@ impl Subject<'_> {
             return NEXT;
         }
         self.wait_for_upgrade(draft);
-        ControlFlow::Break(Made::AsDrafted)
+        DONE
     }
 
     /// A carrier that shows nothing of ours gets all blocks that may be in use, or none.
@@ -122,13 +121,8 @@ impl Subject<'_> {
         if self.is_served() {
             return NEXT;
         }
-        if self.hold_what_is_on_its_way(draft, now) {
-            return ControlFlow::Break(Made::AsDrafted);
-        }
-        if self.is_held_back(draft) {
-            return ControlFlow::Break(Made::AsDrafted);
-        }
-        NEXT
+        self.hold_what_is_on_its_way(draft, now)?;
+        self.require_whole_set(draft)
     }
 
     /// An agent that has nothing at all may not have written yet what it has. One that has CIDRs has.
@@ -154,12 +148,12 @@ impl Subject<'_> {
             return NEXT;
         }
         self.publish_first(draft, publishable, policy, now);
-        ControlFlow::Break(Made::AsDrafted)
+        DONE
     }
 
     fn await_labels(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         if self.holds_nothing() && self.awaits_initialization(draft, policy, now) {
-            return ControlFlow::Break(Made::AsDrafted);
+            return DONE;
         }
         NEXT
     }
@@ -205,9 +199,8 @@ impl Subject<'_> {
     }
 
     /// Whatever the node lacks comes first.
-    fn take_back_last(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        if draft.requests.is_empty() {
-            self.take_back(draft, policy, now);
-        }
+    fn take_back_last(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+        draft.end_if_any_request()?;
+        self.take_back(draft, policy, now)
     }
 }

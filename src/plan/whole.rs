@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::draft::Draft;
+use super::draft::{DONE, Draft, NEXT, Step};
 use super::given_up;
 use super::publishable::{NotPublishable, may_publish, told_overlaps};
 use super::subject::Subject;
@@ -22,9 +22,9 @@ const DRAIN_AND_RECREATE: &str = "; drain the node, delete its Node and CiliumNo
                                   reuseAfterNodeLoss of the pool";
 
 impl Subject<'_> {
-    /// Whether a claim that may be in use can't be published on a carrier that shows nothing of ours. Then the node gets
-    /// nothing, and a finding names each such claim.
-    pub(super) fn is_held_back(&self, draft: &mut Draft) -> bool {
+    /// If a claim that may be in use can't be published on a carrier that shows nothing of ours, the node gets nothing, and
+    /// a finding names each such claim.
+    pub(super) fn require_whole_set(&self, draft: &mut Draft) -> Step {
         let name = &self.node.name;
         let mut reasons = BTreeMap::new();
         let mut advice = String::new();
@@ -51,7 +51,7 @@ impl Subject<'_> {
             reasons.insert(unreadable.name.clone(), format!("is unreadable ({})", unreadable.reason));
         }
         if reasons.is_empty() {
-            return false;
+            return NEXT;
         }
         let reasons: Vec<String> = reasons.into_iter().map(|(claim, why)| format!("{claim} {why}")).collect();
         draft.findings.push(Finding::new(
@@ -65,7 +65,7 @@ impl Subject<'_> {
             ),
         ));
         draft.wait_for(Wait::WholeSet);
-        true
+        DONE
     }
 
     /// Names the blocks that are published for nobody, because the agent of the node can't start with them alone.

@@ -179,7 +179,7 @@ pub trait CiliumMode: fmt::Display {
 
     /// Whether nothing is to be given under the name of a Pod IP pool to a node with an agent of this release, because of how
     /// the object of that name does not fit.
-    fn withholds(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
+    fn is_harmed_by(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
         false
     }
 

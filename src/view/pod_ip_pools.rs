@@ -87,7 +87,7 @@ pub(super) fn keeps_all_blocks(world: &World, pool: &Pool, nodes: &[&NodeName]) 
         let of_node = |node: &&NodeName| {
             let name = world.reader_of(node).pod_ip_pool_of(pool)?.clone();
             let share = Share { family: *family, pod_ip_pool: Some(name.clone()) };
-            Some((name, world.withheld(node, &share, ranges.block_prefix)?))
+            Some((name, world.harmful_misfit(node, &share, ranges.block_prefix)?))
         };
         let found: Option<Vec<_>> = nodes.iter().map(of_node).collect();
         found?.into_iter().next()

@@ -75,7 +75,7 @@ impl Serving {
         self.unmet.clone_from(&plan.unmet);
         if !plan.unmet.is_empty() {
             self.waits_since.get_or_insert(now);
-        } else if plan.scope == Scope::Whole && plan.requests().is_empty() && !plan.is_withheld() {
+        } else if plan.scope == Scope::Whole && plan.requests().is_empty() && !plan.is_held_back() {
             self.waits_since = None;
         }
     }

@@ -26,6 +26,7 @@ mod looks;
 mod lookup;
 mod lost_claims;
 mod memory;
+mod misfits;
 mod node_configs;
 mod pace;
 mod pause;
@@ -40,7 +41,6 @@ pub mod speakers;
 mod unreadable;
 mod usage;
 mod waiting;
-mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

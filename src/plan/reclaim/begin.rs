@@ -16,7 +16,7 @@ use crate::model::request::{ClaimChange, ClaimUpdate, Write};
 use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
-use crate::plan::draft::Draft;
+use crate::plan::draft::{Draft, NEXT, Step};
 use crate::plan::policy::Policy;
 use crate::plan::subject::{FirstPool, Subject};
 
@@ -29,24 +29,23 @@ const MOST_DOUBLED: u32 = 4;
 
 impl<'a> Subject<'a> {
     /// Lets blocks begin to leave.
-    pub(super) fn begin(&self, draft: &mut Draft, policy: Policy, now: Now) {
+    pub(super) fn begin(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let shares = self.shares();
         let leaves = shares.iter().any(|share| self.able_to_leave(share).next().is_some());
         let surplus = if leaves { None } else { self.surplus(draft, policy, now) };
         if (!leaves && surplus.is_none()) || !self.may_reclaim(policy) || self.rests(draft, policy, now) {
-            return;
+            return NEXT;
         }
         if self.may_ask() {
-            self.ask(draft, policy, now);
-            return;
+            return self.ask(draft, policy, now);
         }
         if self.world.use_of(&self.node.name).is_err() {
-            return;
+            return NEXT;
         }
         let mut chosen: Vec<&Claim> = shares.iter().flat_map(|share| self.leaving_now(share)).collect();
         chosen.extend(surplus);
         if chosen.is_empty() || self.is_stopped(draft, surplus, policy, now) {
-            return;
+            return NEXT;
         }
         let n_begun = self.world.n_begun_to_leave(now.uptime);
         let n_more = match surplus {
@@ -63,6 +62,7 @@ impl<'a> Subject<'a> {
             Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into()
         };
         draft.requests.extend(chosen.iter().map(drain));
+        draft.end_if_any_request()
     }
 
     /// Whether a block of the node was kept a moment ago.

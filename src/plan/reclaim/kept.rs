@@ -46,29 +46,33 @@ impl<'a> Subject<'a> {
         self.hold(draft, claims.map(|known| &known.claim), now);
     }
 
-    /// Whether a block that drains can't leave, or is not to.
+    /// Whether a block that drains can't leave, or has no reason to any more.
     fn stays(&self, claim: &Claim, drain: &Drain, policy: Policy, now: Now) -> bool {
-        let is_asked = match drain {
-            Drain::Stays(_) => return true,
-            _ if self.publisher.takes_off_with_question() => {
-                return !self.world.is_to_leave(claim) || self.has_new_agent(claim);
-            }
-            Drain::Asked => true,
-            Drain::Open | Drain::Closed(_) | Drain::Consented => false,
-        };
-        let is_wanted_back =
+        let must_leave = self.world.is_to_leave(claim);
+        if matches!(drain, Drain::Stays(_)) {
+            return true;
+        }
+        if self.publisher.takes_off_with_question() {
+            return !must_leave || self.has_new_agent(claim);
+        }
+        let pool_takes_it_back =
             || self.world.pool(&claim.pool).is_some_and(|pool| pool.reclaim.mode == ReclaimMode::Enabled);
-        let awaited = self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited));
-        let is_overdue =
-            awaited.is_some_and(|since| since + policy.question_interval * ANSWERS_WITHIN <= now.uptime);
+        if !must_leave && !pool_takes_it_back() {
+            return true;
+        }
+        let is_down = self.world.agent_on(&self.node.name).is_err();
+        // Of an agent that is not there, nobody knows the release.
+        let release_forbids = !is_down && !self.may_reclaim(policy);
         // A mark that stands when an agent starts keeps a pod from being restored. None should have the address, and
         // nobody has to rely on that for long.
-        let is_down = || self.world.agent_on(&self.node.name).is_err();
-        // Of an agent that is not there, nobody knows the release.
-        let is_of_another_release = !is_down() && !self.may_reclaim(policy);
-        !(self.world.is_to_leave(claim) || is_wanted_back())
-            || is_of_another_release
-            || (is_asked && (is_overdue || is_down()))
+        let is_marked_for_nobody = *drain == Drain::Asked && (is_down || self.is_overdue(policy, now));
+        release_forbids || is_marked_for_nobody
+    }
+
+    /// Whether the agent has not answered for so long that its answer is not waited for.
+    fn is_overdue(&self, policy: Policy, now: Now) -> bool {
+        let awaited = self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited));
+        awaited.is_some_and(|since| since + policy.question_interval * ANSWERS_WITHIN <= now.uptime)
     }
 
     /// The block that a node gets back because it needs more than what stays: the most used, which would empty last.

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::draft::Draft;
+use super::draft::{DONE, Draft, NEXT, Step};
 use super::policy::Policy;
 use super::publishable::may_publish;
 use super::subject::Subject;
@@ -51,29 +51,25 @@ const LOOK_AGAIN_AFTER_REFUSAL: Duration = Duration::from_secs(60);
 impl<'a> Subject<'a> {
     /// Goes on with the blocks that leave, and lets others begin. This is the last thing that a node is asked for: whatever
     /// it lacks comes first.
-    pub(super) fn take_back(&self, draft: &mut Draft, policy: Policy, now: Now) {
+    pub(super) fn take_back(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         if !self.is_served() && !self.has_any(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed))
         {
-            return;
+            return NEXT;
         }
-        if self.clear_stale_marks(draft, policy, now) {
-            return;
-        }
+        self.clear_stale_marks(draft, policy, now)?;
         self.tell_of_drains(draft);
         if self.world.freeze().stops_reclaim() {
-            return;
+            return NEXT;
         }
         if self.publisher.takes_off_with_question() {
-            self.take_off(draft, policy, now);
-            return;
+            return self.take_off(draft, policy, now);
         }
         if matches!(self.publisher.probe(self.carrier), ProbeState::Asked(_)) {
             draft.note_lasting(Lasting::QuestionOpen);
         }
-        if self.go_on_with_released(draft, policy, now) || self.go_on_with_draining(draft, policy, now) {
-            return;
-        }
-        self.begin(draft, policy, now);
+        self.go_on_with_released(draft, policy, now)?;
+        self.go_on_with_draining(draft, policy, now)?;
+        self.begin(draft, policy, now)
     }
 
     /// Whether blocks may be taken back from the node's agent, as far as its release goes.
@@ -101,7 +97,7 @@ impl<'a> Subject<'a> {
 
     /// Marks in blocks that stay are of an earlier try, or of another controller. As long as they stand, their addresses
     /// go to no pod, and nobody else removes them (`docs/cilium.md`, Release handshake).
-    fn clear_stale_marks(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+    fn clear_stale_marks(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let stays = |known: &&KnownClaim| {
             let claim = &known.claim;
             may_publish(self.world, self.node, known).is_ok()
@@ -115,7 +111,7 @@ impl<'a> Subject<'a> {
     }
 
     /// The blocks that their agent has let go: it is told so, they are taken off, and it says that it knows.
-    fn go_on_with_released(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+    fn go_on_with_released(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let released = self.world.claims_of(&self.node.name).map(|known| &known.claim);
         let released = released.filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed));
         let (mut consented, mut can_go, mut confirmed) = (Vec::new(), Vec::new(), false);
@@ -128,20 +124,13 @@ impl<'a> Subject<'a> {
                 Leaving::LeftOver | Leaving::Off | Leaving::NoConsent | Leaving::NotSeen => {}
             }
         }
-        if self.withdraw(draft, WithdrawalStep::Confirm, &consented, policy, now)
-            || self.withdraw(draft, WithdrawalStep::TakeOff, &can_go, policy, now)
-        {
-            return true;
-        }
-        if confirmed {
-            draft.note_lasting(Lasting::AgentAwaited);
-            return self.ask_after_silence(draft, policy, now);
-        }
-        false
+        self.withdraw(draft, WithdrawalStep::Confirm, &consented, policy, now)?;
+        self.withdraw(draft, WithdrawalStep::TakeOff, &can_go, policy, now)?;
+        if confirmed { self.ask_after_silence(draft, policy, now) } else { NEXT }
     }
 
     /// The blocks that drain.
-    fn go_on_with_draining(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+    fn go_on_with_draining(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let (mut open, mut empty, mut consented) = (Vec::new(), Vec::new(), Vec::new());
         let mut in_use = false;
         for (claim, drain) in self.draining() {
@@ -168,33 +157,30 @@ impl<'a> Subject<'a> {
         if !empty.is_empty() {
             return self.mark(draft, &empty, policy, now);
         }
-        in_use && self.look_who_uses(draft, now)
+        if in_use { self.look_who_uses(draft, now) } else { NEXT }
     }
 
     /// Reads the Pods of the node now and then, so that it can be told which of them a block waits for.
-    fn look_who_uses(&self, draft: &mut Draft, now: Now) -> bool {
+    fn look_who_uses(&self, draft: &mut Draft, now: Now) -> Step {
         let name = &self.node.name;
         let next = self.world.look(name).map(|look| look.at + TOLD_ANEW).filter(|next| *next > now.uptime);
         match next {
             Some(next) => draft.wake_at(next),
             None => draft.requests.push(Read::PodsOf(name.clone(), self.carrier.revision()).into()),
         }
-        next.is_none()
+        draft.end_if_any_request()
     }
 
     /// Fences blocks. No question may be open then, and none answered: an answer that stands beside a fence was given
     /// behind it, and so lists all that the agent will ever have given out of the block.
-    fn fence(&self, draft: &mut Draft, blocks: &[Cidr], policy: Policy, now: Now) -> bool {
+    fn fence(&self, draft: &mut Draft, blocks: &[Cidr], policy: Policy, now: Now) -> Step {
         match self.publisher.probe(self.carrier) {
-            ProbeState::Asked(_) => {
-                draft.note_lasting(Lasting::AgentAwaited);
-                self.ask_after_silence(draft, policy, now)
-            }
+            ProbeState::Asked(_) => self.ask_after_silence(draft, policy, now),
             ProbeState::Answered(clear) => {
                 if !self.is_too_soon(draft, policy, now) {
                     draft.requests.push(Write::UsageProbe(clear).into());
                 }
-                true
+                DONE
             }
             ProbeState::Askable(_) | ProbeState::None => {
                 self.withdraw(draft, WithdrawalStep::Fence, blocks, policy, now)
@@ -203,25 +189,22 @@ impl<'a> Subject<'a> {
     }
 
     /// Asks the agent to let fenced blocks go of which nothing is in use: first whether that is so, then for each address.
-    fn mark(&self, draft: &mut Draft, empty: &[Cidr], policy: Policy, now: Now) -> bool {
+    fn mark(&self, draft: &mut Draft, empty: &[Cidr], policy: Policy, now: Now) -> Step {
         let is_full = self.world.n_in_handshake() >= policy.reclaim.at_once;
         if is_full && !self.world.is_in_handshake(&self.node.name) {
             draft.wake_at(now.uptime + TURN);
-            return false;
+            return NEXT;
         }
         if !self.answer_is_needed() {
             return match self.publisher.probe(self.carrier) {
                 ProbeState::Askable(_) => self.ask(draft, policy, now),
-                ProbeState::Asked(_) => {
-                    draft.note_lasting(Lasting::AgentAwaited);
-                    self.ask_after_silence(draft, policy, now)
-                }
+                ProbeState::Asked(_) => self.ask_after_silence(draft, policy, now),
                 // It is cleared, because it does not say what is known of this agent.
-                ProbeState::Answered(_) | ProbeState::None => false,
+                ProbeState::Answered(_) | ProbeState::None => NEXT,
             };
         }
         let Some(pods) = self.look(draft, now) else {
-            return !draft.requests.is_empty();
+            return draft.end_if_any_request();
         };
         let free: Vec<Cidr> =
             empty.iter().copied().filter(|block| block.entries_in(&pods.holders).next().is_none()).collect();
@@ -233,7 +216,7 @@ impl<'a> Subject<'a> {
                 draft.requests.push(Write::UsageProbe(clear).into());
             }
             draft.wake_at(now.uptime + policy.question_interval);
-            return true;
+            return DONE;
         }
         self.withdraw(draft, WithdrawalStep::Mark, &free, policy, now)
     }
@@ -254,12 +237,12 @@ impl<'a> Subject<'a> {
     /// them. The consent has to be later than the drain, or it may be that of an earlier one. A block is held again where a
     /// pod has an address of it that the agent does not know of: as long as the marks stand, a start of the agent would
     /// not restore that pod.
-    fn release(&self, draft: &mut Draft, consented: &[&Claim], policy: Policy, now: Now) -> bool {
+    fn release(&self, draft: &mut Draft, consented: &[&Claim], policy: Policy, now: Now) -> Step {
         if self.world.use_of(&self.node.name).is_err() {
             return self.ask_after_silence(draft, policy, now);
         }
         let Some(pods) = self.look(draft, now) else {
-            return !draft.requests.is_empty();
+            return draft.end_if_any_request();
         };
         let version = self.carrier.revision().within();
         let can_go = consented.iter().filter(|claim| version > Some(claim.revision));
@@ -281,7 +264,7 @@ impl<'a> Subject<'a> {
             let later = self.publisher.later_version(&self.node.name, Some(self.carrier), latest);
             draft.requests.extend(later);
         }
-        !draft.requests.is_empty()
+        draft.end_if_any_request()
     }
 
     /// What the Pods of the node are, read after this version of the carrier was known, where its agent is the one whose
@@ -331,9 +314,9 @@ impl<'a> Subject<'a> {
     /// The agent is asked what it uses, if it was not a moment ago. A question that has been open for long is ended: its
     /// answer may have been lost, and then the agent looks at it again only when something else changes
     /// (`docs/cilium.md`, Lost answers). It may be another replica's, so what counts is for how long it was seen.
-    fn ask(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+    fn ask(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         if self.world.agent_on(&self.node.name).is_err() {
-            return false;
+            return NEXT;
         }
         let serving = self.serving();
         let (write, next) = match self.publisher.probe(self.carrier) {
@@ -345,34 +328,34 @@ impl<'a> Subject<'a> {
                 let since = serving.and_then(|serving| serving.since(Lasting::QuestionOpen));
                 (end, Some(since.unwrap_or(now.uptime) + policy.question_interval * LOST_AFTER))
             }
-            ProbeState::Answered(_) | ProbeState::None => return false,
+            ProbeState::Answered(_) | ProbeState::None => return NEXT,
         };
         if let Some(next) = next.filter(|next| *next > now.uptime) {
             draft.wake_at(next);
-            return false;
+            return NEXT;
         }
         if !self.is_too_soon(draft, policy, now) {
             draft.requests.push(Write::UsageProbe(write).into());
         }
-        true
+        DONE
     }
 
     /// An agent that has not answered for long is asked what it uses: that has it look at every open mark again
     /// (`docs/cilium.md`, Lost answers).
-    fn ask_after_silence(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+    fn ask_after_silence(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let since =
             self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited)).unwrap_or(now.uptime);
         draft.note_lasting(Lasting::AgentAwaited);
         if since + policy.question_interval > now.uptime {
             draft.wake_at(since + policy.question_interval);
-            return false;
+            return NEXT;
         }
         draft.wake_at(now.uptime + policy.question_interval);
         self.ask(draft, policy, now)
     }
 
     /// Adds the write of a step for these blocks, or the read that has to come first: their claims have to be known as of
-    /// the version that is written (safety rule 4). Whether the step is due.
+    /// the version that is written (safety rule 4). The next step follows if this one has nothing to write.
     fn withdraw(
         &self,
         draft: &mut Draft,
@@ -380,14 +363,14 @@ impl<'a> Subject<'a> {
         blocks: &[Cidr],
         policy: Policy,
         now: Now,
-    ) -> bool {
+    ) -> Step {
         let Some(write) =
             self.publisher.withdrawal(self.carrier, step, blocks).filter(|_| !blocks.is_empty())
         else {
-            return false;
+            return NEXT;
         };
         self.add_withdrawal(draft, write, blocks, policy, now);
-        true
+        DONE
     }
 
     /// The same for a write that is made, and that these blocks are the ground of.

@@ -7,6 +7,7 @@
 //! that answer finds none with an address of it.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::told::waits;
@@ -18,12 +19,12 @@ use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
 use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
-use crate::plan::draft::Draft;
+use crate::plan::draft::{DONE, Draft, Made, NEXT, Step};
 use crate::plan::policy::Policy;
 use crate::plan::subject::Subject;
 use crate::publisher::Publisher;
 use crate::publisher::answer::Phase;
-use crate::world::World;
+use crate::world::{RunningAgent, World};
 
 /// For how long a read of a node's Pods counts that found nobody with an address of a block: the next pod may get one.
 const LOOK_COUNTS_FOR: Duration = Duration::from_secs(5);
@@ -77,57 +78,78 @@ pub(in crate::plan) fn no_pod_has_what_was_taken_off(
 
 impl<'a> Subject<'a> {
     /// Takes the blocks off that are to leave, as far as the node can do without them.
-    pub(super) fn take_off(&self, draft: &mut Draft, policy: Policy, now: Now) {
+    pub(super) fn take_off(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let carried: Vec<&Claim> = self.to_be_taken_off().collect();
         if carried.is_empty() {
-            return;
+            return NEXT;
         }
-        let drain = |claim: &Claim| {
-            let change = ClaimChange::Drain(self.carrier.uid().clone());
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
-        };
-        let refused = carried.iter().filter(|claim| is_withdrawn(claim) && self.world.is_refused(claim));
-        draft.requests.extend(refused.map(|claim| drain(claim)));
+        self.drain_again(draft, carried.iter().copied().filter(|claim| self.world.is_refused(claim)), now)?;
         // The answer to a question that stands comes first.
-        if !draft.requests.is_empty() || self.publisher.is_asked(self.carrier) {
-            return;
+        if self.publisher.is_asked(self.carrier) {
+            return DONE;
         }
         let (can_leave, stay): (Vec<&Claim>, Vec<&Claim>) =
             carried.into_iter().partition(|claim| self.publisher.may_leave(self.carrier, claim).is_ok());
         let agent = self.world.agent_on(&self.node.name).ok();
         let Some(agent) = agent.filter(|_| self.may_reclaim(policy) && !self.rests(draft, policy, now))
         else {
-            self.hold_what_is_needed(draft, &[can_leave, stay].concat(), now);
-            return;
+            return self.hold_what_is_needed(draft, &[can_leave, stay].concat(), now);
         };
-        self.hold_what_is_needed(draft, &stay, now);
-        if can_leave.is_empty() || !draft.requests.is_empty() || self.is_too_soon(draft, policy, now) {
-            return;
+        self.hold_what_is_needed(draft, &stay, now)?;
+        if can_leave.is_empty() || self.is_too_soon(draft, policy, now) {
+            return DONE;
         }
-        if let Some(next) = self.when_pods_are_read_again(&can_leave).filter(|next| *next > now.uptime) {
+        let unused = self.those_without_pods(draft, can_leave, agent, now)?;
+        let chosen = self.choose_with_room_elsewhere(draft, &unused, now)?;
+        // A pool would have said so that has other blocks in their place.
+        let is_needed = |claim: &&Claim| is_withdrawn(claim) && !chosen.contains(claim);
+        self.hold(draft, unused.iter().copied().filter(is_needed), now);
+        draft.end_if_any_request()?;
+        self.forbid(draft, &chosen, policy, now)?;
+        self.take_off_forbidden(draft, &chosen, policy, now)
+    }
+
+    /// Of these claims, those that nobody may publish any more drain again: the agent goes on with their blocks.
+    fn drain_again<'c>(&self, draft: &mut Draft, claims: impl Iterator<Item = &'c Claim>, now: Now) -> Step {
+        draft.requests.extend(claims.filter(|claim| is_withdrawn(claim)).map(|claim| {
+            let change = ClaimChange::Drain(self.carrier.uid().clone());
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+        }));
+        draft.end_if_any_request()
+    }
+
+    /// Those of these blocks in which no pod of the node has an address. They can't be told while a pod starts.
+    fn those_without_pods(
+        &self,
+        draft: &mut Draft,
+        blocks: Vec<&'a Claim>,
+        agent: RunningAgent<'_>,
+        now: Now,
+    ) -> Step<Vec<&'a Claim>> {
+        if let Some(next) = self.when_pods_are_read_again(&blocks).filter(|next| *next > now.uptime) {
             draft.wake_at(next);
-            return;
+            return ControlFlow::Break(Made::AsDrafted);
         }
         let counts = |look: &Look| look.at + LOOK_COUNTS_FOR > now.uptime;
-        let Some(pods) = self.look_beside(draft, agent, counts, now) else { return };
+        let Some(pods) = self.look_beside(draft, agent, counts, now) else {
+            return ControlFlow::Break(Made::AsDrafted);
+        };
         if pods.n_starting > 0 {
             draft.wake_at(now.uptime + LOOK_AGAIN);
-            return;
+            return ControlFlow::Break(Made::AsDrafted);
         }
         let is_used = |claim: &&Claim| claim.cidr.entries_in(&pods.holders).next().is_some();
-        let (used, unused): (Vec<&Claim>, Vec<&Claim>) = can_leave.into_iter().partition(is_used);
+        let (used, unused): (Vec<&Claim>, Vec<&Claim>) = blocks.into_iter().partition(is_used);
         // Somebody may have taken it off, and its agent may have refused that: this process did not see it.
-        draft.requests.extend(used.into_iter().filter(|claim| is_withdrawn(claim)).map(drain));
-        if draft.requests.is_empty() {
-            self.take_off_unused(draft, &unused, policy, now);
-        }
+        self.drain_again(draft, used.into_iter(), now)?;
+        ControlFlow::Continue(unused)
     }
 
     /// Of these blocks, holds those again that are withdrawn and that the node has come to need: nothing takes them off for
     /// now.
-    fn hold_what_is_needed(&self, draft: &mut Draft, blocks: &[&'a Claim], now: Now) {
+    fn hold_what_is_needed(&self, draft: &mut Draft, blocks: &[&'a Claim], now: Now) -> Step {
         if !blocks.iter().any(|claim| is_withdrawn(claim)) {
-            return;
+            return NEXT;
         }
         for share in self.shares() {
             let withdrawn = |claim: &&Claim| is_withdrawn(claim) && self.is_of(claim, &share);
@@ -135,42 +157,45 @@ impl<'a> Subject<'a> {
             let can_go = self.can_go(&share, &of_share);
             self.hold(draft, of_share.into_iter().filter(|claim| !can_go.contains(claim)), now);
         }
+        draft.end_if_any_request()
     }
 
-    /// Takes blocks off in which no pod is known to have an address: first the node gets room elsewhere, then nobody may
-    /// publish them any more, and then they leave the carrier.
-    fn take_off_unused(&self, draft: &mut Draft, unused: &[&'a Claim], policy: Policy, now: Now) {
+    /// Those of these blocks without which the node has enough. First it gets room elsewhere for the others.
+    fn choose_with_room_elsewhere(
+        &self,
+        draft: &mut Draft,
+        blocks: &[&'a Claim],
+        now: Now,
+    ) -> Step<Vec<&'a Claim>> {
         let mut chosen: Vec<&Claim> = Vec::new();
         for share in self.shares() {
             let of_share: Vec<&Claim> =
-                unused.iter().copied().filter(|claim| self.is_of(claim, &share)).collect();
+                blocks.iter().copied().filter(|claim| self.is_of(claim, &share)).collect();
             chosen.extend(self.dispensable(draft, &share, &of_share, now));
         }
-        if !draft.requests.is_empty() {
-            return;
-        }
-        // A pool would have said so that has other blocks in their place.
-        let is_needed = |claim: &&Claim| is_withdrawn(claim) && !chosen.contains(claim);
-        self.hold(draft, unused.iter().copied().filter(is_needed), now);
-        if !draft.requests.is_empty() {
-            return;
-        }
+        draft.end_if_any_request()?;
+        ControlFlow::Continue(chosen)
+    }
+
+    /// Releases claims, so that nobody may publish their blocks any more, as many as the pace allows.
+    fn forbid(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
         let mut begins: Vec<&Claim> = chosen.iter().copied().filter(|claim| !is_withdrawn(claim)).collect();
         let n_more = policy.reclaim.per_minute.saturating_sub(self.world.n_begun_to_leave(now.uptime));
         if n_more < begins.len() {
             draft.wake_at(now.uptime + TURN);
             begins.truncate(n_more);
         }
-        let release = |claim: &Claim| {
+        draft.requests.extend(begins.into_iter().map(|claim| {
             let change = ClaimChange::Release(Reason::Reclaimed);
             Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
-        };
-        draft.requests.extend(begins.into_iter().map(release));
-        if !draft.requests.is_empty() {
-            return;
-        }
-        let withdrawn: Vec<&Claim> = chosen.into_iter().filter(|claim| is_withdrawn(claim)).collect();
-        let Some(as_of) = withdrawn.iter().map(|claim| claim.revision).max() else { return };
+        }));
+        draft.end_if_any_request()
+    }
+
+    /// Takes the blocks off the carrier that nobody may publish any more, and publishes others in their place.
+    fn take_off_forbidden(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
+        let withdrawn: Vec<&Claim> = chosen.iter().copied().filter(|claim| is_withdrawn(claim)).collect();
+        let Some(as_of) = withdrawn.iter().map(|claim| claim.revision).max() else { return NEXT };
         let mut blocks: Vec<Cidr> = withdrawn.iter().map(|claim| claim.cidr).collect();
         let publishable = self.publishable();
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
@@ -178,6 +203,7 @@ impl<'a> Subject<'a> {
             blocks.extend(claims.iter().map(|claim| claim.cidr));
             self.add_withdrawal(draft, write, &blocks, policy, now);
         }
+        DONE
     }
 
     /// Held blocks that take the place of others when those are taken off, in the same write: an agent that had both would

@@ -373,7 +373,7 @@ impl CiliumMode for MultiPool {
 
     /// Without the object an agent from 1.19 on can't use a CIDR, and what somebody then creates may end it. One that lacks
     /// the family ends an agent with BGP.
-    fn withholds(&self, misfit: Misfit, release: Option<Release>) -> bool {
+    fn is_harmed_by(&self, misfit: Misfit, release: Option<Release>) -> bool {
         match misfit {
             Misfit::Missing => release.is_some_and(|release| release.minor >= FIRST_WITH_POD_IP_POOLS),
             Misfit::Family(_) => self.bgp == Bgp::On,

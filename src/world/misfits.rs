@@ -31,17 +31,17 @@ impl World {
     /// Why a node is given no blocks of a share, although pools have them: the object of the name under which they would be
     /// carried does not fit, and that would harm its agent. What the node has already stays.
     #[must_use]
-    pub fn withheld(&self, node: &NodeName, share: &Share, of_blocks: u8) -> Option<Misfit> {
+    pub fn harmful_misfit(&self, node: &NodeName, share: &Share, of_blocks: u8) -> Option<Misfit> {
         let object = self.pod_ip_pools.get(share.pod_ip_pool.as_ref()?).ok()?;
         let misfit = Misfit::of(object, share.family, of_blocks)?;
         let reader = self.reader_of(node);
         let mut releases = self.agents.releases_on(node).peekable();
-        let is_withheld = if releases.peek().is_none() {
-            reader.withholds(misfit, None)
+        let is_harmed = if releases.peek().is_none() {
+            reader.is_harmed_by(misfit, None)
         } else {
-            releases.any(|release| reader.withholds(misfit, release))
+            releases.any(|release| reader.is_harmed_by(misfit, release))
         };
-        is_withheld.then_some(misfit)
+        is_harmed.then_some(misfit)
     }
 
     /// Whether it matters to an agent of these nodes how an object does not fit. Nodes of whose agents the release is not known
