@@ -11,9 +11,9 @@ use crate::net::cidr::Cidr;
 
 impl Subject<'_> {
     /// Why the node is left alone, if it is.
-    pub(super) fn foreign_hand(&self) -> Option<Finding> {
+    pub(super) fn foreign_blocks(&self) -> Option<Finding> {
         let is_claimed = |cidr: Cidr| self.is_claimed(cidr);
-        self.publisher.foreign_hand(self.carrier, &is_claimed, &|cidr| self.why_unclaimable(cidr))
+        self.publisher.foreign_blocks(self.carrier, &is_claimed, &|cidr| self.why_unclaimable(cidr))
     }
 
     /// Whether a block is a claim of the node.

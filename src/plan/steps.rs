@@ -52,7 +52,7 @@ impl Subject<'_> {
     /// What the node would ask for in vain if it came to that, in the order of [`Self::decide`].
     pub(super) fn unmet(&self) -> BTreeSet<Unmet> {
         let mut draft = Draft::new(&self.node.name, Detail::Verdict);
-        if self.foreign_hand().is_some() {
+        if self.foreign_blocks().is_some() {
             return BTreeSet::new();
         }
         if !self.is_served() {
@@ -82,7 +82,7 @@ impl Subject<'_> {
     }
 
     fn leave_to_others(&self, draft: &mut Draft) -> Step {
-        let Some(finding) = self.foreign_hand() else { return NEXT };
+        let Some(finding) = self.foreign_blocks() else { return NEXT };
         Self::leave_alone(draft, finding);
         DONE
     }

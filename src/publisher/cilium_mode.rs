@@ -23,8 +23,10 @@ use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
-/// A mode of Cilium: questions about one node, answered from values. The default of an answer is that of the modes whose
-/// agents take whole blocks from a CiliumNode, and are neither asked nor made to let one go.
+/// A mode of Cilium: questions about one node, answered from values.
+///
+/// The default of an answer is that of the modes whose agents take whole blocks from a CiliumNode, and are neither asked nor
+/// made to let one go. There is none where a wrong answer could give a node addresses that another one has.
 pub trait CiliumMode: fmt::Display {
     /// The kind of the object that carries a node's blocks.
     fn carrier_kind(&self) -> Kind {
@@ -69,16 +71,14 @@ pub trait CiliumMode: fmt::Display {
         true
     }
 
-    /// Why a carrier is left alone that has addresses of another hand which can't be blocks of this node.
-    /// `is_claimed` says whether a block is a claim of the node, and `why_not` why one that is none can't become one.
-    fn foreign_hand(
+    /// Why a carrier is left alone: it has addresses of another writer which can't be blocks of this node.
+    /// `is_claimed` says whether a block is a claim of the node, and `why_not` why one without a claim can't become one.
+    fn foreign_blocks(
         &self,
-        _carrier: Carrier<'_>,
-        _is_claimed: &dyn Fn(Cidr) -> bool,
-        _why_not: &dyn Fn(Cidr) -> Option<String>,
-    ) -> Option<Finding> {
-        None
-    }
+        carrier: Carrier<'_>,
+        is_claimed: &dyn Fn(Cidr) -> bool,
+        why_not: &dyn Fn(Cidr) -> Option<String>,
+    ) -> Option<Finding>;
 
     /// A text on the carrier that could not be read, and that its agent may read otherwise. Then nothing is written there.
     fn malformed<'a>(&self, carrier: Carrier<'a>) -> Option<&'a Malformed> {
@@ -99,9 +99,7 @@ pub trait CiliumMode: fmt::Display {
 
     /// In a mode with one block for life: those of these claims of which nothing shows which one the agent has. `former` is
     /// what the carrier before this one listed.
-    fn undecided(&self, _claims: &[&Claim], _former: Option<&FormerCarrier>) -> Vec<Cidr> {
-        Vec::new()
-    }
+    fn undecided(&self, claims: &[&Claim], former: Option<&FormerCarrier>) -> Vec<Cidr>;
 
     /// How many addresses of `cidr` the agent can give to pods.
     fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128;
@@ -147,9 +145,7 @@ pub trait CiliumMode: fmt::Display {
     }
 
     /// A sign that somebody else allocates for the node of this carrier. Then nothing is claimed or written for it.
-    fn second_allocator(&self, _carrier: Carrier<'_>) -> Option<Finding> {
-        None
-    }
+    fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding>;
 
     /// Whether blocks are carried under names of Pod IP pools, which agents count by themselves.
     fn has_pod_ip_pools(&self) -> bool {
@@ -195,11 +191,9 @@ pub trait CiliumMode: fmt::Display {
 
     /// Whether a block that the carrier lists without a claim stands there as one of this pool would. Else it is somebody
     /// else's, although it lies in the ranges of the pool.
-    fn is_of_pool(&self, _carrier: Carrier<'_>, _cidr: Cidr, _pool: &Pool) -> bool {
-        true
-    }
+    fn is_of_pool(&self, carrier: Carrier<'_>, cidr: Cidr, pool: &Pool) -> bool;
 
-    /// How the block of a claim stands on its carrier in another way than its claim says; a hand has done that.
+    /// How the block of a claim stands on its carrier in another way than its claim says, because of another writer.
     fn misplaced(&self, _carrier: Carrier<'_>, _claim: &Claim) -> Option<Finding> {
         None
     }
@@ -246,24 +240,14 @@ pub trait CiliumMode: fmt::Display {
     ) -> Option<Publication>;
 
     /// Whether a claim that is known as of `known_at` may be published on this version of the carrier (safety rule 4).
-    ///
-    /// Most carriers are in one store with the claims, so their revisions can be compared.
-    fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
-        carrier.revision().within().is_some_and(|revision| known_at >= revision)
-    }
+    fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool;
 
     /// Whether this version of the carrier was written after claims had come to a revision: then it shows what was written
     /// before that, and no patch that was decided without them is on its way to it.
-    fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
-        carrier.revision().within() > Some(than)
-    }
+    fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool;
 
-    /// Every address that a Node itself carries, in a mode in which that counts.
-    ///
-    /// Most agents do not look at the podCIDRs of Nodes, which others may have given out of the same ranges.
-    fn carried_by_node(&self, _node: &Node) -> AddressSet {
-        AddressSet::new()
-    }
+    /// The addresses of a Node itself, such as its podCIDRs, in a mode whose agents read them there.
+    fn carried_by_node(&self, node: &Node) -> AddressSet;
 
     /// Whether a block that is being taken off is known to be off (safety rule 3).
     fn absence(&self, removal: Removal<'_>) -> Absence;

@@ -26,6 +26,7 @@ pub mod demand;
 mod ends;
 pub mod ipam_mode;
 pub mod multi_pool;
+mod one_store;
 mod operator;
 mod overrides;
 pub mod settings;

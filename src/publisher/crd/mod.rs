@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use super::answer::{Absence, Drain, Holding, Leaving, Phase, ProbeState, Removal, Stays};
 use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
+use super::one_store;
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::{Claim, ClaimState, Reason};
@@ -15,7 +16,7 @@ use crate::model::counted::counted;
 use crate::model::crd::{CrdChange, CrdFields, FENCE, FormerCrd, MarkChange, ReleaseMark};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::node::CiliumNode;
+use crate::model::node::{CiliumNode, Node};
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{
@@ -91,6 +92,43 @@ impl CiliumMode for Crd {
 
     fn gives_whole_blocks(&self) -> bool {
         false
+    }
+
+    /// Beside addresses of others, blocks are published all the same.
+    fn foreign_blocks(
+        &self,
+        _: Carrier<'_>,
+        _: &dyn Fn(Cidr) -> bool,
+        _: &dyn Fn(Cidr) -> Option<String>,
+    ) -> Option<Finding> {
+        None
+    }
+
+    /// A node may have any number of blocks, and its agent has all of them.
+    fn undecided(&self, _: &[&Claim], _: Option<&FormerCarrier>) -> Vec<Cidr> {
+        Vec::new()
+    }
+
+    fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
+        one_store::is_fresh(known_at, carrier)
+    }
+
+    fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
+        one_store::shows_later(carrier, than)
+    }
+
+    /// Agents do not read the podCIDRs of Nodes, which others may have given out of the same ranges.
+    fn carried_by_node(&self, _: &Node) -> AddressSet {
+        AddressSet::new()
+    }
+
+    /// Cilium's operator allocates nothing in this mode.
+    fn second_allocator(&self, _: Carrier<'_>) -> Option<Finding> {
+        None
+    }
+
+    fn is_of_pool(&self, _: Carrier<'_>, _: Cidr, _: &Pool) -> bool {
+        true
     }
 
     fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {

@@ -12,6 +12,7 @@ use super::answer::{Absence, Drain, Holding, Leaving, Removal, Stays};
 use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
 use super::ends::n_given_of;
+use super::one_store;
 use super::operator::{self, TURN_OFF};
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
@@ -20,7 +21,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields};
 use crate::model::names::PodIpPoolName;
-use crate::model::node::CiliumNode;
+use crate::model::node::{CiliumNode, Node};
 use crate::model::outcome::Presence;
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, Pool};
@@ -87,6 +88,34 @@ impl CiliumMode for MultiPool {
 
     fn may_announce_blocks(&self) -> bool {
         self.bgp == Bgp::On
+    }
+
+    /// Beside addresses of others, blocks are published all the same.
+    fn foreign_blocks(
+        &self,
+        _: Carrier<'_>,
+        _: &dyn Fn(Cidr) -> bool,
+        _: &dyn Fn(Cidr) -> Option<String>,
+    ) -> Option<Finding> {
+        None
+    }
+
+    /// A node may have any number of blocks, and its agent has all of them.
+    fn undecided(&self, _: &[&Claim], _: Option<&FormerCarrier>) -> Vec<Cidr> {
+        Vec::new()
+    }
+
+    fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
+        one_store::is_fresh(known_at, carrier)
+    }
+
+    fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
+        one_store::shows_later(carrier, than)
+    }
+
+    /// Agents do not read the podCIDRs of Nodes, which others may have given out of the same ranges.
+    fn carried_by_node(&self, _: &Node) -> AddressSet {
+        AddressSet::new()
     }
 
     /// Under whatever Cilium pool it is listed: a CIDR that is moved to another one breaks the next start of its agent, so
@@ -474,7 +503,7 @@ fn is_named(share: &Share, name: &str) -> bool {
     share.pod_ip_pool.as_ref().is_some_and(|of_share| of_share.as_str() == name)
 }
 
-/// The names under which a carrier lists a CIDR; more than one if a hand has copied it.
+/// The names under which a carrier lists a CIDR; more than one if another writer has copied it.
 fn names_of(carrier: Carrier<'_>, cidr: Cidr) -> impl Iterator<Item = &str> {
     let entries = fields(carrier).into_iter().flat_map(|fields| &fields.allocated);
     entries.filter(move |entry| entry.cidrs.contains(&cidr)).map(|entry| entry.pool.as_str())

@@ -11,7 +11,7 @@ use crate::model::request::{BumpVersion, Request, Write};
 use crate::model::revision::Revision;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::{Absence, Removal};
-use crate::publisher::operator;
+use crate::publisher::{one_store, operator};
 
 /// `ipam: cluster-pool`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,11 +42,11 @@ impl StaticMode for ClusterPool {
     }
 
     fn is_fresh(known_at: Revision, carrier: Carrier<'_>) -> bool {
-        carrier.revision().within().is_some_and(|revision| known_at >= revision)
+        one_store::is_fresh(known_at, carrier)
     }
 
     fn shows_later(carrier: Carrier<'_>, than: Revision) -> bool {
-        carrier.revision().within() > Some(than)
+        one_store::shows_later(carrier, than)
     }
 
     fn absence(removal: Removal<'_>) -> Absence {

@@ -215,6 +215,11 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         M::shows_later(carrier, than)
     }
 
+    /// An agent adopts blocks of any pool.
+    fn is_of_pool(&self, _: Carrier<'_>, _: Cidr, _: &Pool) -> bool {
+        true
+    }
+
     fn carried_by_node(&self, node: &Node) -> AddressSet {
         self.mode.pod_cidrs(Carrier::Node(node)).iter().copied().collect()
     }
@@ -264,7 +269,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 
     /// A carrier that has CIDRs which can't be blocks of this node as they are.
     /// `why_not` says of a CIDR that is no claim of the node why it can't become one.
-    fn foreign_hand(
+    fn foreign_blocks(
         &self,
         carrier: Carrier<'_>,
         is_claimed: &dyn Fn(Cidr) -> bool,
