@@ -96,8 +96,17 @@ pub(super) const OF_CONTROLLER: [Needed; 15] = [
     needed(Place::Default, "events.k8s.io", "events", "", &["create"]),
 ];
 
-/// The further rights of the controller in the mode kubernetes.
-const IN_KUBERNETES_MODE: [Needed; 1] = [needed(Place::Everywhere, "", "nodes", "", &["patch"])];
+/// The further rights of the controller in a mode of Cilium.
+fn in_mode(mode: IpamMode) -> &'static [Needed] {
+    const IN_KUBERNETES: &[Needed] = &[needed(Place::Everywhere, "", "nodes", "", &["patch"])];
+    const IN_MULTI_POOL: &[Needed] =
+        &[needed(Place::Everywhere, "cilium.io", "ciliumpodippools", "", &["list", "watch"])];
+    match mode {
+        IpamMode::Kubernetes => IN_KUBERNETES,
+        IpamMode::MultiPool => IN_MULTI_POOL,
+        IpamMode::Crd | IpamMode::ClusterPool => &[],
+    }
+}
 
 /// The rights of the user, each as the server answers.
 pub(super) async fn of_user(clients: &Clients, access: &Access) -> Seen<Vec<Right>> {
@@ -126,7 +135,7 @@ pub(super) async fn of_controller(
         return Ok(None);
     }
     let api: Api<SubjectAccessReview> = Api::all(clients.reads.clone());
-    let further = if mode == Some(IpamMode::Kubernetes) { &IN_KUBERNETES_MODE[..] } else { &[] };
+    let further = mode.map(in_mode).unwrap_or_default();
     let mut rights = Vec::new();
     for (name, attributes) in questions(OF_CONTROLLER.iter().chain(further), access) {
         let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
@@ -200,12 +209,34 @@ mod tests {
     /// Group, resource, name and verb of each right.
     type Rights = BTreeSet<(String, String, String, String)>;
 
-    /// The rights that the installation grants are those that are asked for.
+    /// The rights that the installation for a mode grants are those that are asked for there.
     #[test]
     fn the_rights_of_the_controller_are_those_of_the_installation() {
-        let text = include_str!("../../../../manifests/install.yaml");
+        for (mode, installation) in [
+            (IpamMode::Crd, include_str!("../../../../manifests/install.yaml")),
+            (IpamMode::MultiPool, include_str!("../../../../tests/it/install/rendered/multi-pool.yaml")),
+            (
+                IpamMode::Kubernetes,
+                include_str!("../../../../tests/it/install/rendered/kubernetes-mode.yaml"),
+            ),
+        ] {
+            let asked: Rights = OF_CONTROLLER
+                .iter()
+                .chain(in_mode(mode))
+                .flat_map(|needed| needed.verbs.iter().map(move |verb| (needed, verb)))
+                .map(|(needed, verb)| {
+                    let owned = |text: &str| text.to_owned();
+                    (owned(needed.group), owned(needed.resource), owned(needed.name), owned(verb))
+                })
+                .collect();
+            assert_eq!(asked, granted(installation), "{mode:?}; left: preflight, right: the installation");
+        }
+    }
+
+    /// The rights that an installation grants to the controller.
+    fn granted(installation: &str) -> Rights {
         let mut granted = Rights::new();
-        for role in text
+        for role in installation
             .split("\n---\n")
             .filter(|part| part.contains("\nkind: ClusterRole\n") || part.contains("\nkind: Role\n"))
         {
@@ -237,14 +268,6 @@ mod tests {
                 }
             }
         }
-        let asked: Rights = OF_CONTROLLER
-            .iter()
-            .flat_map(|needed| needed.verbs.iter().map(move |verb| (needed, verb)))
-            .map(|(needed, verb)| {
-                let owned = |text: &str| text.to_owned();
-                (owned(needed.group), owned(needed.resource), owned(needed.name), owned(verb))
-            })
-            .collect();
-        assert_eq!(asked, granted, "left: preflight, right: manifests/install.yaml");
+        granted
     }
 }
