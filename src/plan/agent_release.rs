@@ -1,4 +1,4 @@
-//! Whether the agent of a node is of a release that can be served.
+//! Whether the controller supports the Cilium version that the agent of a node runs.
 
 use super::draft::Draft;
 use super::subject::Subject;
@@ -7,13 +7,13 @@ use crate::model::kind::Kind;
 use crate::model::plan::Wait;
 
 impl Subject<'_> {
-    /// Whether no agent that may run on the node undoes what is published for it. An agent of an unknown release is
-    /// trusted: most are of none that does, and a working cluster would stop.
+    /// Whether no agent that may run on the node overwrites published blocks. An agent of unknown version is trusted:
+    /// most versions do not overwrite them, and distrust would stop a working cluster.
     pub(super) fn has_supported_agent(&self) -> bool {
         self.world.support(&self.node.name).0.publishes()
     }
 
-    /// Nothing is claimed or published for the node until its agent is another one. What it has, it keeps.
+    /// Claims and publishes nothing for the node until its agent has another version. The node keeps its blocks.
     pub(super) fn wait_for_upgrade(&self, draft: &mut Draft) {
         if let (_, Some(release)) = self.world.support(&self.node.name) {
             let why = self.publisher.why_unsupported(release);

@@ -1,4 +1,4 @@
-//! A plan that is being made: the parts of the planner add to it, and at the end it becomes one verdict.
+//! A plan in the making. The parts of the planner add to it, and at last it becomes one verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -10,8 +10,7 @@ use crate::model::plan::{Lasting, NodePlan, Refusal, RouteAt, Scope, Unmet, Verd
 use crate::model::request::{Read, Request};
 use crate::net::cidr::{Cidr, Family};
 
-/// Whether the plan tells why pools gave nothing. That costs one value per pool that is asked, so the loop does without
-/// it.
+/// Whether the plan says why pools gave nothing. That costs one value per pool that is asked, so the loop omits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
     /// Only the verdict.
@@ -20,19 +19,20 @@ pub(super) enum Detail {
     Reasons,
 }
 
-/// What a step of a decision says: the next one follows, with what this one found, or the plan is made.
+/// The result of a step of a decision. Either the next step follows with the value that this step found, or the plan
+/// is complete.
 pub(super) type Step<Found = ()> = ControlFlow<Made, Found>;
 
 /// The next step follows.
 pub(super) const NEXT: Step = ControlFlow::Continue(());
 
-/// The draft says all: no further step follows.
+/// The draft is complete: no further step follows.
 pub(super) const DONE: Step = ControlFlow::Break(Made::AsDrafted);
 
 /// Why no further step follows.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Made {
-    /// The draft says all.
+    /// The draft is complete.
     AsDrafted,
     /// The node waits for this, and may need blocks meanwhile.
     Waits(Wait),
@@ -40,7 +40,7 @@ pub(super) enum Made {
     AsksForNothingBefore(Wait),
 }
 
-/// A plan that is being made.
+/// A plan in the making.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) node: NodeName,
@@ -82,7 +82,6 @@ impl Draft {
         self.lasting.insert(lasting);
     }
 
-    /// Whether this was noted.
     pub(super) fn has_noted(&self, lasting: Lasting) -> bool {
         self.lasting.contains(&lasting)
     }
@@ -113,7 +112,8 @@ impl Draft {
         }
     }
 
-    /// Adds a request that may prove something about a node. One serves all claims of the node; of two reads the later one.
+    /// Adds a request that may prove something about a node. One request serves all claims of the node. Of two reads
+    /// the later one is kept.
     pub(super) fn prove(&mut self, request: Request) {
         match self.requests.iter_mut().find(|planned| planned.target() == request.target()) {
             None => self.requests.push(request),

@@ -1,7 +1,7 @@
-//! What the carrier of a node shows about one of its claims.
+//! The evidence about one claim on the carrier of its node.
 //!
 //! Addresses that are on the carrier because of another claim of the same node do not count. Two replicas that see
-//! pools of different block sizes may claim a block and a part of it for one node, and only one of the two is published
+//! pools of different block sizes may claim a block and a part of it for one node. Only one of the two is published
 //! (safety rule 2).
 
 use crate::model::carrier::Carrier;
@@ -31,8 +31,9 @@ pub(super) fn is_carried_or_used(world: &World, claim: &Claim) -> bool {
         || world.carrier(&claim.node).is_some_and(|carrier| is_used(world, claim, carrier))
 }
 
-/// Whether the block of a claim was never published: its carrier has other CIDRs, which nobody can change, the claim was
-/// made for this carrier, and nothing that an agent may read in another mode shows the block. Only kubernetes mode can tell.
+/// Whether the block of a claim was never published. Then three facts hold: the carrier has other, immutable CIDRs;
+/// the claim was made for this carrier; and no field that an agent may read in another mode shows the block. Only
+/// kubernetes mode can prove this.
 pub(super) fn was_never_published(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     let is_on_cilium_node = || {
         let cilium_node = world.cilium_node(&claim.node);
@@ -45,7 +46,7 @@ pub(super) fn was_never_published(world: &World, publisher: &Publisher, claim: &
     })
 }
 
-/// `addresses` without those of other carried claims of the same node.
+/// `addresses` without those of other published claims of the same node.
 fn without_other_claims(
     world: &World,
     mut addresses: AddressSet,

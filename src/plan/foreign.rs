@@ -1,6 +1,6 @@
-//! Nodes that are left alone because somebody else gives them addresses, or has.
+//! Nodes that are left alone because another allocator gives them addresses, or has given them some.
 //!
-//! In crd mode what others have put on a carrier is kept beside ours. In other modes a carrier has one writer.
+//! In crd mode the blocks of other writers stay on the carrier beside ours. In other modes a carrier has one writer.
 
 use super::draft::Draft;
 use super::subject::Subject;
@@ -26,8 +26,8 @@ impl Subject<'_> {
         self.publisher.blocks(self.carrier).into_iter().any(|cidr| !self.is_claimed(cidr))
     }
 
-    /// Why a block that the carrier has, and that is no claim of the node, can't become one; `None` if it can, now or
-    /// when a request is answered.
+    /// Why a block of the carrier that is not a claim of the node can't become one. `None` if it can, now or when a
+    /// request is answered.
     fn why_unclaimable(&self, cidr: Cidr) -> Option<String> {
         let is_in_the_way = |(_, occupant): &(Cidr, &Occupant)| match occupant {
             Occupant::Claim | Occupant::Unreadable(..) => true,

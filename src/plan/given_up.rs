@@ -1,8 +1,10 @@
 //! Claims that a user deletes because they can't be published.
 //!
-//! Such a claim keeps its block, because an earlier CiliumNode of its node may have carried it. `kubectl delete` of it is
-//! the consent of a person. The block is free only on the proof that its mode asks for, and after a read of the node's
-//! Pods has found none with an address of it. Its node stays blocked until then: the wrong one may have been deleted.
+//! Such a claim keeps its block, because an earlier CiliumNode of its node may have carried it. `kubectl delete` of
+//! the claim is the consent of a person.
+//!
+//! The block is free only after two proofs: the one that its mode asks for, and a read of the node's Pods that finds
+//! none with an address of the block. The node stays blocked until then: the user may have deleted the wrong claim.
 
 use super::draft::Draft;
 use super::evidence::is_carried_or_used;
@@ -19,7 +21,7 @@ use crate::model::time::Now;
 use crate::publisher::Publisher;
 use crate::world::{KnownClaim, World};
 
-/// Whether a held claim is deleted that can't be published and is not in use as far as objects show.
+/// Whether a user deleted a held claim that can't be published and whose block no object shows as in use.
 pub(super) fn is_given_up(world: &World, publisher: &Publisher, node: &Node, known: &KnownClaim) -> bool {
     let claim = &known.claim;
     claim.deleting
@@ -36,15 +38,15 @@ pub(super) fn is_given_up(world: &World, publisher: &Publisher, node: &Node, kno
         }
 }
 
-/// Whether nothing of a node is published, because its agent can't start with what the node holds.
+/// Whether the node is not served because its agent can't start with the blocks that it holds.
 fn is_part_of_a_start(world: &World, publisher: &Publisher, node: &Node) -> bool {
     let Some(carrier) = world.carrier(&node.name) else { return false };
     let subject = Subject { world, node, carrier, publisher };
     !subject.is_served() && !subject.can_start_with(&subject.publishable())
 }
 
-/// Whether a released claim is about to be free because a user deleted it. What a process remembers of its block does not
-/// count: the next process may not.
+/// Whether a released claim will be free soon because a user deleted it. The memory of this process about its block
+/// does not count, because the next process may not have it.
 pub(super) fn is_leaving(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     claim.deleting
         && claim.has_finalizer()
@@ -52,7 +54,7 @@ pub(super) fn is_leaving(world: &World, publisher: &Publisher, claim: &Claim) ->
         && may_be_given_up(world, publisher, claim)
 }
 
-/// What a user can do about a claim that can't be published, as the end of a sentence.
+/// The advice to a user about a claim that can't be published, as the last part of a sentence.
 pub(super) fn advice(world: &World, publisher: &Publisher, claim: &Claim) -> String {
     if claim.deleting || world.freeze().stops_reclaim() || !may_be_given_up(world, publisher, claim) {
         return String::new();
@@ -60,8 +62,8 @@ pub(super) fn advice(world: &World, publisher: &Publisher, claim: &Claim) -> Str
     format!("; if it is not needed, give it up: `kubectl delete nib {}`", block_name(claim.cidr))
 }
 
-/// Where a node has one block for its life, its agent continues with that, and no Pod shows it. So does an agent with an
-/// address of the block for itself.
+/// Where a node has one block for its life, its agent keeps using that block, and no Pod shows this. The same is true
+/// of an agent that uses an address of the block for itself.
 fn may_be_given_up(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     let has_agents_own = |carrier: Carrier<'_>| match carrier {
         Carrier::CiliumNode(seen) => {
@@ -76,15 +78,15 @@ fn may_be_given_up(world: &World, publisher: &Publisher, claim: &Claim) -> bool 
         && !world.carrier(&claim.node).is_some_and(has_agents_own)
 }
 
-/// Whether no Pod of the node has an address of a claim that is leaving, and its Node was there when they were read: the
-/// Pods of a lost node are deleted, and its machine may run on. Adds the read that comes first.
+/// Whether no Pod of the node has an address of a claim that is leaving, and the Node existed when the Pods were
+/// read. The Pods of a lost node are deleted, and its machine may still run. Adds the read that comes first.
 pub(super) fn no_pod_has_what_was_given_up(
     world: &World,
     draft: &mut Draft,
     claim: &Claim,
     now: Now,
 ) -> bool {
-    // An agent whose CiliumNode is gone runs on, and the next CiliumNode shows what it has.
+    // An agent without a CiliumNode keeps running, and the next CiliumNode will show its addresses.
     let Some(carrier) = world.carrier(&claim.node) else { return false };
     let pods = Read::PodsOf(claim.node.clone(), carrier.revision()).into();
     if let Some(look) = world.look(&claim.node)
@@ -106,7 +108,7 @@ pub(super) fn no_pod_has_what_was_given_up(
     false
 }
 
-/// What keeps the block of a claim that is leaving, for a person.
+/// The reason why the block of a claim that is leaving is kept, for a person.
 pub(super) fn told(world: &World, claim: &Claim) -> String {
     if let Some(holders) = holders(world, claim) {
         return format!("a user gave the claim up, but these pods have an address of it: {holders}");

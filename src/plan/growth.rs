@@ -1,5 +1,5 @@
-//! Which blocks a node should claim: in each share the fewest with which it meets both thresholds of its first pool,
-//! within its limits.
+//! Which blocks a node should claim. In each share these are the fewest blocks that meet both thresholds of its first
+//! pool, within its limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,16 +25,16 @@ use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase, ProbeState};
 use crate::publisher::demand::Demand;
 
-/// How long a node whose pools have no room for what is to leave waits before it asks them again. It lacks nothing itself,
-/// so it is not among those that are told of free blocks.
+/// How long a node waits before it asks its pools again, if they have no replacement for a draining block. The node
+/// lacks nothing itself, so it is not among those that are decided again when blocks become free.
 const ROOM_AGAIN: Duration = Duration::from_secs(30);
 
-/// For how long the number of Pods that was read of a node counts where its agent is silent. A list of them is expensive
+/// How long the number of Pods from a read of a node counts while its agent is silent. A list of Pods is expensive
 /// for some API servers.
 const PODS_COUNT_FOR: Duration = Duration::from_secs(60);
 
-/// For how long an agent may request nothing. One that starts requests its addresses within seconds, and an update that
-/// conflicts comes again within a minute (`docs/cilium.md`).
+/// How long an agent may request nothing. A starting agent requests its addresses within seconds. It repeats an
+/// update that conflicts within a minute (`docs/cilium.md`).
 const REQUESTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The blocks of one share: those that the node holds, and those that the plan has chosen.
@@ -44,15 +44,16 @@ struct Growth<'a> {
     phase: Phase,
     blocks: Vec<Cidr>,
     demand: Demand,
-    /// How many addresses are in blocks that leave. They are on the carrier until they have left.
+    /// The number of addresses in draining blocks. They are on the carrier until they have left.
     leaving: u128,
     picked: Vec<(Cidr, &'a Pool)>,
     unmet: Option<Unmet>,
 }
 
 impl<'a> Subject<'a> {
-    /// Claims what the node lacks. A first grant covers every family, or nothing is claimed, so that no node holds half
-    /// of a grant while another node waits for that half. Under each name of a Pod IP pool there is one of its own.
+    /// Claims the blocks that the node lacks. A first grant covers every family, or nothing is claimed. So no node
+    /// holds half of a grant while another node waits for that half. Each Pod IP pool name has a first grant of its
+    /// own.
     pub(super) fn grow(&self, draft: &mut Draft, now: Now) {
         draft.findings.extend(self.lacks_pool());
         self.wait_for_request(draft, now);
@@ -95,8 +96,8 @@ impl<'a> Subject<'a> {
             && !draft.requests.is_empty()
             && !self.world.has_read_claims_for(self.carrier)
         {
-            // A machine that comes back may have a block that the watch of claims is late to show. Its agent goes on with
-            // that, and the one that is published now is published for the life of the carrier.
+            // A machine that returns may have a block that the watch of claims has not shown yet. Its agent keeps
+            // using that block. The block that is published now stays for the life of the carrier.
             draft.requests = vec![Read::ClaimsOf(self.node.name.clone()).into()];
         }
     }
@@ -104,18 +105,19 @@ impl<'a> Subject<'a> {
     fn claim_picked(&self, draft: &mut Draft, growth: &Growth<'_>, now: Now) {
         draft.requests.extend(growth.picked.iter().map(|(cidr, pool)| {
             let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
-            // Nothing carries it.
+            // No carrier has it.
             let created_for = Some(self.carrier.uid().clone());
             let pod_ip_pool = growth.share.pod_ip_pool.clone();
             create_claim(self.node, *cidr, &pool.name, pod_ip_pool, withheld, created_for, now)
         }));
     }
 
-    /// Claims what a node needs so that it can do without the blocks that are to leave, as far as its pools have it: it is
-    /// to have that before the first of them is closed to new pods.
+    /// Claims the replacements of the blocks that must leave, as far as the pools of the node have them. The node
+    /// must have the replacements before the first of these blocks is closed to new pods.
     pub(super) fn make_room(&self, draft: &mut Draft, now: Now) {
         if self.publisher.takes_off_with_question() {
-            // An agent gives back what it does not need, so there is no room in advance (`Self::take_off`).
+            // An agent releases every block that it does not need, so it gets no replacement in advance
+            // (`Self::take_off`).
             return;
         }
         for share in self.shares() {
@@ -124,7 +126,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The same for these blocks of one share.
+    /// Claims the replacements of these blocks of one share.
     fn make_room_for(&self, draft: &mut Draft, share: Share, leaving: &BTreeSet<Cidr>, now: Now) {
         let Some(first) = self.first_pool(&share).filter(|_| !leaving.is_empty()) else {
             return;
@@ -137,7 +139,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Claims what a node needs so that it can do without these blocks of a share, if its pools have all of that; whether
+    /// Claims the replacements of these blocks of a share, if the pools of the node have all of them. Returns whether
     /// they do.
     pub(super) fn claim_whole_room(
         &self,
@@ -158,8 +160,8 @@ impl<'a> Subject<'a> {
         true
     }
 
-    /// Claims what a node needs for the Pods that are bound to it, where its agent does not say what it uses and does not
-    /// answer either. What it can't get is not told of as lacking: other processes may have read other Pods.
+    /// Claims blocks for the Pods that are bound to a node whose agent neither reports its use nor answers. A
+    /// shortage here is not reported: other processes may have read other Pods.
     pub(super) fn grow_for_pods(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let is_asked = matches!(self.publisher.probe(self.carrier), ProbeState::Asked(_) | ProbeState::None);
         let Some(due) = self.question_due(draft, policy, now).filter(|_| is_asked) else {
@@ -185,7 +187,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Notes what the node lacks and can't get, and nothing else.
+    /// Notes only the shortage of the node that its pools can't meet.
     pub(super) fn note_unmet(&self, draft: &mut Draft) {
         let growths = self.growths(draft);
         draft.unmet = growths.into_iter().filter_map(|growth| growth.unmet).collect();
@@ -197,7 +199,7 @@ impl<'a> Subject<'a> {
         if is_served { Phase::Served } else { Phase::FirstGrant }
     }
 
-    /// How each share of the node's would grow; of one for which no pool selects the node, none.
+    /// The growth of each share of the node. A share for which no pool selects the node does not grow.
     fn growths(&self, draft: &mut Draft) -> Vec<Growth<'a>> {
         let without = BTreeSet::new();
         let mut growths = Vec::new();
@@ -209,7 +211,8 @@ impl<'a> Subject<'a> {
         growths
     }
 
-    /// The finding about a node that needs addresses for which no pool selects it. It keeps what it has, and gets no more.
+    /// The finding about a node that needs addresses of a share for which no pool selects it. The node keeps its
+    /// blocks and gets no more.
     pub(super) fn lacks_pool(&self) -> Option<Finding> {
         let without_pool = |share: &Share| self.first_pool(share).is_none();
         let nearly_full = self.shares().into_iter().filter(without_pool).find(|share| {
@@ -248,13 +251,14 @@ impl<'a> Subject<'a> {
         Some(Finding::new(FindingKind::NoPool, Kind::Node, self.node.name.as_str(), message))
     }
 
-    /// Whether the node has no addresses. What others have put on a CiliumNode may be all that it needs.
+    /// Whether the node has no addresses. The addresses that other writers put on a CiliumNode may be all that it
+    /// needs.
     fn has_nothing(&self) -> bool {
         self.offering().next().is_none() && self.publisher.blocks(self.carrier).is_empty()
     }
 
-    /// A node that has no addresses waits for its agent to request some, in a mode in which agents ask. Without
-    /// pre-allocation an agent requests none, and starts no pod either.
+    /// A node without addresses waits for its agent to request some, in a mode whose agents request addresses.
+    /// Without pre-allocation an agent requests none, and starts no pod either.
     fn wait_for_request(&self, draft: &mut Draft, now: Now) {
         let name = &self.node.name;
         let has_pool = self.world.pools_of(name).next().is_some();
@@ -282,7 +286,7 @@ impl<'a> Subject<'a> {
         draft.findings.push(Finding::new(FindingKind::NothingRequested, Kind::Node, name.as_str(), message));
     }
 
-    /// How a share would grow by this demand if the blocks `without` were not there, nor those that drain.
+    /// The growth of a share by this demand, as if neither the blocks `without` nor the draining blocks existed.
     fn grow_share(
         &self,
         draft: &mut Draft,
@@ -331,7 +335,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Picks the next block, from the first of the node's pools that has one.
+    /// Picks the next block from the first of the node's pools that has one.
     fn pick(&self, draft: &mut Draft, growth: &Growth<'a>) -> Result<(Cidr, &'a Pool, u128), Unmet> {
         let family = growth.share.family;
         let room = self.room_for_addresses(growth);
@@ -341,8 +345,8 @@ impl<'a> Subject<'a> {
                 draft.refuse(&pool.name, Some(family), || why);
                 continue;
             }
-            // A whole block counts, whatever is withheld of the next one: so a node is at its limit or not whatever the
-            // others take and release.
+            // A complete block counts, even if addresses of the next one are unavailable. So the limit of a node does
+            // not depend on the blocks that other nodes take and release.
             if pool.max_offered(family) > room {
                 too_large = true;
                 let limit = max_addresses(growth.first.pool());
@@ -366,7 +370,7 @@ impl<'a> Subject<'a> {
         Err(if at_limit { Unmet::AtLimit(share) } else { Unmet::NoCapacity(share) })
     }
 
-    /// How many addresses the node may get beside those that it has of a share.
+    /// The number of addresses of a share that the node may get in addition to its own.
     fn room_for_addresses(&self, growth: &Growth<'_>) -> u128 {
         match growth.first {
             FirstPool::Gives(first) if !self.publisher.gives_one_block() => {
@@ -379,7 +383,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Why no block of a pool can be given to the node as one of a share, whether or not the pool has a free one.
+    /// Why the blocks of a pool can't serve the node in a share. It does not matter whether the pool has a free one.
     fn why_unfit(&self, pool: &Pool, share: &Share) -> Option<WhyNot> {
         if !pool.families.contains_key(&share.family) {
             return Some(WhyNot::NoSuchFamily);
@@ -390,17 +394,18 @@ impl<'a> Subject<'a> {
         self.harmful_misfit(share, pool).map(|(name, misfit)| WhyNot::PodIpPool(name, misfit))
     }
 
-    /// The free blocks of a pool for a node that has the blocks of this growth, the best first.
+    /// The free blocks of a pool for a node that has the blocks of this growth. The best one comes first.
     fn free_blocks_beside(&self, pool: &Pool, growth: &Growth<'_>) -> impl Iterator<Item = Cidr> {
         let free = self.world.ledger().free_blocks(&pool.name, growth.share.family);
         free.into_iter().flat_map(|free| free.candidates(&growth.blocks))
     }
 
-    /// The best free block of a pool that offers enough, and how many addresses that is.
+    /// The best free block of a pool that offers enough, and its number of addresses.
     ///
-    /// A block is skipped if a request about an earlier claim of it is in flight, or if it offers too little: because of
-    /// addresses of nodes in it, or of an exclusion that ends in it. There are no more of these than requests, addresses
-    /// and ends. Only a pool of tiny blocks over the network of the nodes has many, and then a finding names them.
+    /// A block is skipped if a request about an earlier claim of it is in flight. It is also skipped if it offers too
+    /// little, because node addresses or an edge of an exclusion lie in it. The number of skipped blocks is at most
+    /// that of the requests, node addresses and edges. Only a pool of tiny blocks over the network of the nodes has
+    /// many, and then a finding names them.
     fn first_usable_block(&self, pool: &Pool, growth: &Growth<'_>) -> Option<(Cidr, u128)> {
         let not_in_flight = |cidr: &Cidr| !self.world.is_in_flight(&Target::Claim(*cidr));
         let offers = |cidr: Cidr| {
@@ -420,15 +425,15 @@ impl<'a> Subject<'a> {
             .find(|(_, offered)| is_enough(*offered))
     }
 
-    /// Why the agent of the node is not to have blocks of this pool under the name of a share.
+    /// Why blocks of this pool under the name of a share would harm the agent of the node.
     fn harmful_misfit(&self, share: &Share, pool: &Pool) -> Option<(PodIpPoolName, Misfit)> {
         let of_blocks = pool.families.get(&share.family)?.block_prefix;
         let misfit = self.world.harmful_misfit(&self.node.name, share, of_blocks)?;
         Some((share.pod_ip_pool.clone()?, misfit))
     }
 
-    /// Whether a block that offers so many addresses uses up the limits of a first grant before an agent can start,
-    /// while a whole block of the pool would not.
+    /// Whether a block with this number of addresses would use up the limits of a first grant before the agent can
+    /// start. `false` if a complete block of the pool would do so too.
     fn is_too_poor(&self, growth: &Growth<'_>, first: &Pool, pool: &Pool, offered: u128) -> bool {
         let family = growth.share.family;
         let minimum = self.publisher.minimum_for_start(self.carrier, &growth.share);
@@ -445,21 +450,21 @@ impl<'a> Subject<'a> {
         !can_start_with(offered) && can_start_with(pool.max_offered(family))
     }
 
-    /// Every block of a share that the node has a claim of, in whatever state. One that somebody has put under another
-    /// name as well is not ours there: its agent counts it under both.
+    /// The blocks of all claims of the node in a share, in every claim state. A block that another writer has put
+    /// under another name as well is not ours there: its agent counts it under both.
     pub(super) fn ours(&self, share: &Share) -> BTreeSet<Cidr> {
         let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
         claims.filter(|claim| self.is_of(claim, share)).map(|claim| claim.cidr).collect()
     }
 
-    /// How many addresses the node has of a share, and how many of them it uses. Blocks that drain do not count: no new
-    /// pod gets an address of them.
+    /// The number of addresses that the node has of a share, and the number in use. Draining blocks do not count as
+    /// capacity: no new pod gets an address of them.
     pub(super) fn demand(&self, share: &Share) -> Demand {
         self.demand_without(share, &BTreeSet::new())
     }
 
-    /// The same, without these blocks. What is used of them, and of those that drain, counts all the same: pods that end
-    /// there are recreated on what stays.
+    /// The demand without these blocks. Addresses in use in them, and in draining blocks, count all the same: their
+    /// pods will be recreated in the remaining blocks.
     pub(super) fn demand_without(&self, share: &Share, without: &BTreeSet<Cidr>) -> Demand {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
         let mut blocks: Vec<&Claim> = self.offering().filter(|claim| self.is_of(claim, share)).collect();
@@ -471,13 +476,13 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// So many blocks of a share.
+/// A number of blocks of a share, as text.
 fn counted_of(share: &Share, n_blocks: usize) -> String {
     let what = if n_blocks == 1 { "block" } else { "blocks" };
     format!("{n_blocks} {}", share.named(what))
 }
 
-/// How many addresses of one share a node may have whose first pool this is.
+/// The maximum number of addresses of one share for a node whose first pool is this one.
 fn max_addresses(first: &Pool) -> u32 {
     first.per_node.max_addresses.min(MAX_ADDRESSES_PER_NODE)
 }

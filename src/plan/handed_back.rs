@@ -1,8 +1,8 @@
-//! Blocks that an agent has let go by itself, in modes in which it does.
+//! Blocks that an agent has released by itself, in modes in which agents do so.
 //!
-//! A block that is held and that its carrier does not show is one of three: it is new, its agent gave it back, or somebody
-//! took it off. No object tells them apart, and none has to: as long as the node needs it, it is published, and else it
-//! goes back, with the proof that the mode asks for.
+//! A held block that its carrier does not show is one of three. It is new, its agent released it, or another writer
+//! removed it. No object distinguishes these cases, and no decision needs to: a block that the node needs is
+//! published. Any other block is released, with the proof that the mode asks for.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -20,13 +20,13 @@ use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
-/// For how long a read of a node's Pods is awaited that fails, before the node gets what else it holds: the controller may
-/// have no right to list Pods.
+/// How long a failing read of a node's Pods may delay the other blocks that the node holds. The controller may lack
+/// the right to list Pods.
 const PODS_AWAITED_FOR: Duration = Duration::from_secs(60);
 
 impl<'a> Subject<'a> {
-    /// Holds blocks again that the agent let go and now needs, where their pools would give them to it: they can't be in
-    /// anybody else's hands.
+    /// Holds blocks again that the agent released and now needs, if their pools would give them to the node. No other
+    /// node can have them.
     pub(super) fn hold_again_what_is_needed(&self, draft: &mut Draft, now: Now) {
         if !self.publisher.agent_lets_go(self.carrier) {
             return;
@@ -56,12 +56,14 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Holds blocks again that are on their way off, where the carrier shows nothing and its agent needs addresses: somebody
-    /// took all off, the agent may begin anew with what it finds, and a pod may have got an address of such a block just
-    /// before that was off. The agent asks under the names of its pods only when it has restored them. So blocks of other
-    /// names are held where a read of the Pods finds one in them. All this comes before anything is published.
+    /// Holds releasing blocks again if the carrier shows nothing and its agent needs addresses. Then another writer
+    /// has removed all blocks, and the agent may start afresh with the blocks that it finds. A pod may have got an
+    /// address of such a block just before its removal.
+    ///
+    /// The agent requests addresses under the pool names of its pods only after it has restored them. So a block of
+    /// another name is held if a read of the Pods finds a pod in it. All this comes before any publication.
     pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) -> Step {
-        // What somebody else has given it may be enough.
+        // Blocks of another writer may be enough for the agent.
         if !self.publisher.takes_off_with_question() || !self.publisher.blocks(self.carrier).is_empty() {
             return NEXT;
         }
@@ -86,7 +88,8 @@ impl<'a> Subject<'a> {
         draft.end_if_any_request()
     }
 
-    /// Whether the Pods of the node were read after this version of its carrier was known, or can't be. Else adds the read.
+    /// Whether the Pods of the node were read after this version of its carrier was known, or can't be read.
+    /// Otherwise adds the read.
     fn has_read_pods(&self, draft: &mut Draft, now: Now) -> bool {
         let look = self.world.look_after(self.carrier);
         if look.is_some_and(|look| look.found.is_ok()) {
@@ -108,8 +111,8 @@ impl<'a> Subject<'a> {
         false
     }
 
-    /// Whether a read of the node's Pods, made after this version of its carrier was known, found one with an address of a
-    /// block.
+    /// Whether a pod has an address of the block. The read of the node's Pods must be later than this version of the
+    /// carrier was known.
     fn has_pods(&self, claim: &Claim) -> bool {
         let pods = self.world.look_after(self.carrier).and_then(|look| look.found.as_ref().ok());
         pods.is_some_and(|pods| claim.cidr.entries_in(&pods.holders).next().is_some())
@@ -123,9 +126,9 @@ impl<'a> Subject<'a> {
         }));
     }
 
-    /// Whether the agent of a carrier that shows nothing has let all go: it asks for none of what the node holds, and a read
-    /// of the Pods finds none that has, or may have, an address of that. Else somebody may have taken the blocks off, and
-    /// its pods may be in any of them.
+    /// Whether the agent of a carrier that shows nothing has released everything. Then it needs none of the blocks
+    /// that the node holds. A read of the Pods also finds no pod that has, or may have, an address of them. Otherwise
+    /// another writer may have removed the blocks, and pods may be in any of them.
     pub(super) fn has_let_all_go(&self, draft: &mut Draft, now: Now) -> Step<bool> {
         let is_needed = |share: &Share| {
             self.offering().any(|claim| self.is_of(claim, share)) && self.demand(share).used > 0
@@ -144,8 +147,8 @@ impl<'a> Subject<'a> {
         ControlFlow::Continue(has_none && !self.offering().any(|claim| self.has_pods(claim)))
     }
 
-    /// Begins to give back what its agent let go, and the node does not need. What is to take the place of a block that is
-    /// about to go it does need.
+    /// Starts to release the blocks that the agent has released and the node does not need. The node needs the
+    /// replacements of blocks that are about to be removed.
     pub(super) fn give_back_what_was_let_go(
         &self,
         draft: &mut Draft,
@@ -164,8 +167,9 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The held blocks of a share that the carrier does not show, and that the node does not need beside what `stays` of
-    /// those that it shows, and these `others`. The oldest are needed first, and those that are to leave last.
+    /// The held blocks of a share that the carrier does not show and the node does not need. The blocks on the
+    /// carrier for which `stays` is true, and these `others`, count as capacity. The oldest blocks are needed first,
+    /// and those that must leave last.
     pub(super) fn not_needed(
         &self,
         share: &Share,

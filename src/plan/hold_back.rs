@@ -1,15 +1,15 @@
-//! The end of each plan: requests that this process may not send now are held back.
+//! The last step of each plan: requests that this process may not send now are stopped.
 //!
-//! Writes that a freeze stops are held back, and all requests of a standby. The other parts of the planner know nothing of
-//! either. So such a plan finds the same faults and shortages as any other, and the first plan after the freeze, or after
-//! the standby has taken over, follows from the world as it is then.
+//! A freeze stops writes, and a standby stops all requests. The other parts of the planner do not know of either. So
+//! such a plan finds the same faults and shortages as any other plan. The first plan after the freeze, or after the
+//! standby has taken over, follows from the world at that time.
 
 use crate::model::leadership::Leadership;
 use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::world::World;
 
-/// The plan as it may be carried out. If one of its requests is held back, all are: they belong together.
+/// The plan as it may be carried out. If one of its requests is stopped, all are: they belong together.
 pub(super) fn hold_back(world: &World, mut plan: NodePlan) -> NodePlan {
     let is_frozen = |request: &Request| match request {
         Request::Write(write) => world.freeze().holds_back(write),

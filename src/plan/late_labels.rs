@@ -1,4 +1,5 @@
-//! Labels that a Node gets after it appears: its first block waits for them, and is a finding where they came too late.
+//! Labels that a Node gets after it was created. Its first block waits for them, and a finding reports labels that
+//! came too late.
 //!
 //! Decides nothing about labels themselves: [`crate::world::World::pools_of`] says which pools select a node.
 
@@ -15,8 +16,8 @@ use crate::net::cidr::Cidr;
 use crate::publisher::answer::Stays;
 
 impl Subject<'_> {
-    /// Whether a first block of the node waits, because a cloud controller may still change which pools select it. The
-    /// node would keep a block of another pool for its life.
+    /// Whether the first block of the node waits because a cloud controller may still change which pools select the
+    /// node. The node would keep a block of another pool for its life.
     pub(super) fn awaits_initialization(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         if !self.node.uninitialized {
             return false;
@@ -36,7 +37,7 @@ impl Subject<'_> {
         self.world.claims_of(&self.node.name).next().is_none()
     }
 
-    /// The finding about blocks that stay as long as the node lives, and whose pool does not select the node.
+    /// The finding about blocks that stay for the life of the node although their pool does not select it.
     pub(super) fn stray_blocks(&self) -> Option<Finding> {
         let strays: Vec<(Cidr, &Pool)> = self
             .occupied()

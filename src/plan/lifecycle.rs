@@ -1,12 +1,14 @@
 //! The states of a node's claims: when a claim moves to another state, and which proof it needs first.
 //!
-//! [`crate::model::transitions`] lists the moves, and `docs/invariants.md`, The states of a claim, says when each is
+//! [`crate::model::transitions`] lists the moves. `docs/invariants.md`, The states of a claim, says when each is
 //! made.
 //!
-//! A replica with a stale view may begin any move. Each move carries uid and version of the claim, so only the first
-//! one succeeds, and the proof of absence is always later than the move (safety rule 3). After the move nobody
-//! publishes the block. A patch that carries a version of the CiliumNode later than the move needs a view of the claim
-//! that is as late (safety rule 4). A patch that carries an earlier version fails, because a later one exists.
+//! A replica with a stale view may start any move. Each move carries uid and version of the claim, so only the first
+//! one succeeds. The proof of absence is always later than the move (safety rule 3).
+//!
+//! After the move no replica publishes the block. A patch with a version of the CiliumNode later than the move needs
+//! a view of the claim that is as late (safety rule 4). A patch with an earlier version fails, because a later one
+//! exists.
 
 use std::time::Duration;
 
@@ -30,11 +32,12 @@ use crate::publisher::answer::{Absence, Leaving, Removal};
 use crate::view::orphans;
 use crate::world::{KnownClaim, World};
 
-/// How long this process must have seen a block cool, unless its pool says less: the `since` of the claim may be from
+/// How long this process must have seen a block cool, unless its pool says less. The `since` of the claim may be from
 /// the clock of another process.
 const SEEN_COOLING: Duration = Duration::from_secs(30);
 
-/// How long the read of a Node counts before its block is free. A deletion that is refused for long asks again.
+/// How long the read of a Node counts before its block is free. A deletion that the server refuses for longer reads
+/// again.
 const READ_COUNTS_FOR: Duration = Duration::from_secs(60);
 
 /// Adds the moves of the claims of `draft.node` that are due.
@@ -64,7 +67,7 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, n
     }
 }
 
-/// The moves that restore our finalizer on the claims of a node that lost it: it has to be there before somebody deletes
+/// The moves that restore our finalizer on the claims of a node that lost it. It must be there before a user deletes
 /// them (safety rule 1).
 pub(super) fn restore_finalizers(world: &World, name: &NodeName, now: Now) -> Vec<Request> {
     let claims = world.claims_of(name).map(|known| &known.claim);
@@ -76,8 +79,8 @@ fn is_deletion_of(request: &Request, cidr: Cidr) -> bool {
     matches!(request, Request::Write(Write::UpdateClaim(update)) if update.cidr == cidr && update.change == ClaimChange::Delete)
 }
 
-/// A CiliumNode whose Node is gone keeps its blocks, because its agent may still use them. If it stays, that is reported
-/// with all others ([`orphans::finding`]).
+/// A CiliumNode without a Node keeps its blocks, because its agent may still use them. One that remains is reported
+/// together with all others ([`orphans::finding`]).
 pub(super) fn look_for_orphan(world: &World, draft: &mut Draft, now: Now) {
     let name = draft.node.clone();
     if world.cilium_node(&name).is_none() || world.claims_of(&name).next().is_none() {
@@ -126,7 +129,7 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
                 draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
             }
         }
-        // Its CiliumNode still exists, so its agent may still use what that carries.
+        // Its CiliumNode still exists, so its agent may still use the blocks there.
         (None, Some(_)) => {}
         (Some(_), Some(carrier)) if is_given_back(world, publisher, claim, carrier) => {
             draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Reclaimed)));
@@ -151,14 +154,15 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
     }
 }
 
-/// Whether a claim drains of which the carrier shows nothing, or which is to leave another carrier: what it was to be
-/// taken off is gone, and its agent may go on with it. A version that is later than the claim has to show that.
+/// Whether a claim drains although the carrier shows nothing of it, or the drain is from another carrier. The object
+/// that the drain was about no longer exists, and its agent may keep using the block. A version later than the claim
+/// must show that.
 fn shows_no_drain(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
     matches!(&claim.state, ClaimState::Draining(uid) if carrier.uid() != uid || !is_carried(world, claim))
 }
 
-/// Whether an agent has given a block back, or lost it, that it was refusing to. As long as a pool takes the block back,
-/// it is not published again, and the proof comes after the move.
+/// Whether an agent has released or lost a block that it had refused to release. While the block must leave, it is
+/// not published again, and the proof comes after the move.
 fn is_given_back(world: &World, publisher: &Publisher, claim: &Claim, carrier: Carrier<'_>) -> bool {
     claim.state == ClaimState::Draining(carrier.uid().clone())
         && publisher.takes_off_with_question()
@@ -166,8 +170,8 @@ fn is_given_back(world: &World, publisher: &Publisher, claim: &Claim, carrier: C
         && !is_carried(world, claim)
 }
 
-/// Whether a block that its carrier lists is about to be taken off it, or was and the agent goes on with it
-/// (`Subject::take_off`). Then what is listed is no sign that somebody has not let it go.
+/// Whether a block on its carrier will be removed, or was removed and its agent kept it (`Subject::take_off`). Then
+/// its presence on the carrier does not prove that the agent refuses to release it.
 fn is_to_be_taken_off(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     publisher.takes_off_with_question()
         && world.is_to_leave(claim)
@@ -175,8 +179,8 @@ fn is_to_be_taken_off(world: &World, publisher: &Publisher, claim: &Claim) -> bo
         && is_carried(world, claim)
 }
 
-/// Whether the Node of a claim exists; `None` if that is not known well enough to move the claim. Then a read comes
-/// first: the watch may not have shown that the Node is gone or has returned.
+/// Whether the Node of a claim exists. `None` if that is not known well enough to move the claim. Then a read comes
+/// first: the watch may not have shown yet that the Node was deleted or has returned.
 fn presence(world: &World, draft: &mut Draft, claim: &Claim) -> Option<Presence> {
     let known = world.presence(claim);
     if known.is_none() {
@@ -191,7 +195,7 @@ fn read_node(world: &World, draft: &mut Draft, claim: &Claim) {
     draft.prove(Read::Node(claim.node.clone(), latest.unwrap_or(claim.revision)).into());
 }
 
-/// The findings about claims of other nodes that are published and overlap this one, which is too.
+/// The findings about published claims of other nodes that overlap this claim, if it is published too.
 fn both_published(world: &World, claim: &Claim) -> Vec<Finding> {
     let others = world.overlapping(claim).map(|known| &known.claim).filter(|other| other.node != claim.node);
     let published = others.filter(|other| is_carried(world, claim) && is_carried(world, other));
@@ -210,13 +214,13 @@ fn both_published(world: &World, claim: &Claim) -> Vec<Finding> {
     told.collect()
 }
 
-/// What is decided first of a claim whose block was released.
+/// The first decision about a claim whose block was released.
 enum Released {
     /// It is held again, for the Node of this uid.
     HeldFor(Uid),
     /// Another decision or a read comes first.
     Undecided,
-    /// It goes on, once its block is proven off.
+    /// It cools once its block is proven absent.
     GoesOn,
 }
 
@@ -240,12 +244,12 @@ fn advance_releasing(
     }
 }
 
-/// The Node that a claim was released for may be back.
+/// The Node for which a claim was released may have returned.
 fn of_a_lost_node(world: &World, draft: &mut Draft, claim: &Claim) -> Released {
     let Some(node) = world.node(&claim.node) else { return Released::GoesOn };
     match presence(world, draft, claim) {
         Some(Presence::Is(uid)) if uid == node.uid => Released::HeldFor(uid),
-        // The watch of Nodes has not heard that it is gone.
+        // The watch of Nodes has not shown the deletion yet.
         Some(Presence::Gone) => Released::GoesOn,
         Some(Presence::Is(_) | Presence::Unreadable) | None => Released::Undecided,
     }
@@ -258,7 +262,7 @@ fn given_up_or_never_published(
     claim: &Claim,
 ) -> Released {
     match world.node(&claim.node) {
-        // Nothing can prove it off any more. It leaves as the block of a lost node.
+        // Its absence can't be proven any more. It leaves as the block of a lost node.
         None if presence(world, draft, claim) == Some(Presence::Gone) => {
             Released::HeldFor(claim.node_uid.clone())
         }
@@ -266,7 +270,8 @@ fn given_up_or_never_published(
         Some(node) => {
             let is_leaving =
                 given_up::is_leaving(world, publisher, claim) || was_never_published(world, publisher, claim);
-            // Else nobody gave it up and it may have been published, or it is carried or used after all.
+            // Otherwise either no user gave the claim up and it may have been published, or it is published or in use
+            // after all.
             if is_leaving && node.uid == claim.node_uid {
                 Released::GoesOn
             } else {
@@ -276,10 +281,10 @@ fn given_up_or_never_published(
     }
 }
 
-/// Only the agent's word makes a block leave sooner than its node, and its CiliumNode has that word.
+/// Only the word of its agent lets a block leave before its node does, and the CiliumNode carries that word.
 fn let_go_by_its_agent(world: &World, publisher: &Publisher, claim: &Claim) -> Released {
-    // A replica with an old view may have begun this. It is held for the Node object that has it: whether another one has
-    // taken its place is decided with a read.
+    // A replica with an old view may have started this. The claim is held for its own Node object. A read then
+    // decides whether another Node has replaced that one.
     if world.carrier(&claim.node).is_none() {
         return Released::HeldFor(claim.node_uid.clone());
     }
@@ -287,15 +292,15 @@ fn let_go_by_its_agent(world: &World, publisher: &Publisher, claim: &Claim) -> R
     if is_to_be_taken_off(world, publisher, claim) {
         return Released::Undecided;
     }
-    // A version that is later than the move shows that the agent does not let it go.
+    // A version later than the move shows that the agent does not release it.
     if is_without_consent(world, publisher, claim) {
         return Released::HeldFor(node.uid.clone());
     }
     Released::GoesOn
 }
 
-/// The block of a released claim cools as soon as it is proven off its node, no pod has an address of it, and its route
-/// is gone.
+/// The block of a released claim cools as soon as three facts hold: it is proven absent, no pod has an address of it,
+/// and its route is withdrawn.
 fn cool_if_off(
     world: &World,
     publisher: &Publisher,
@@ -315,13 +320,13 @@ fn cool_if_off(
             }
         }
         Absence::Provable(request) => draft.prove(request),
-        // The Node is gone, and its CiliumNode carries the block. The deletion of the CiliumNode will be the proof.
+        // The Node is deleted, and its CiliumNode has the block. The deletion of the CiliumNode will be the proof.
         Absence::NotYet => {}
     }
 }
 
-/// Whether the carrier of a claim that its agent had let go shows the block in a version later than the move, and does not
-/// show that consent any more.
+/// Whether the agent of a released claim no longer consents. Then a version of the carrier later than the move shows
+/// the block without the consent.
 fn is_without_consent(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     let carrier = world.carrier(&claim.node);
     carrier.is_some_and(|carrier| publisher.leaving(carrier, claim) == Leaving::NoConsent)
@@ -340,8 +345,8 @@ fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
 
 fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reason, now: Now) {
     if claim.is_going() {
-        // It is being deleted, and only a foreign finalizer keeps it. A node that returns gets other blocks, because no
-        // finalizer of ours would keep this claim.
+        // It is being deleted, and only finalizers of other writers keep it. A node that returns gets other blocks,
+        // because no finalizer of ours would keep this claim.
         return;
     }
     if let (Reason::NodeGone, Some(node)) = (reason, world.node(&claim.node)) {
@@ -350,7 +355,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
                 draft.requests.push(update(claim, now, ClaimChange::Hold(uid)));
                 return;
             }
-            // The watch of Nodes has not heard that it is gone.
+            // The watch of Nodes has not shown the deletion yet.
             Some(Presence::Gone) => {}
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         }
@@ -365,7 +370,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
         return;
     }
     let free = Write::UpdateClaim(ClaimUpdate::of(claim, ClaimChange::Delete, now.wall));
-    // A read counts for a short time. While its writes are frozen it would be repeated, for nothing.
+    // A read counts for a short time. While a freeze stops the deletion, the read would be repeated in vain.
     if world.freeze().holds_back(&free)
         || reason != Reason::NodeGone
         || is_still_lost(world, draft, claim, due, now)
@@ -374,7 +379,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     }
 }
 
-/// When a block has cooled, in this process's time.
+/// The time at which a block has cooled, by the clock of this process.
 fn cooled_at(world: &World, claim: &Claim, cooling_time: Duration, now: Now) -> Duration {
     let seen = world.cooling_since(claim).unwrap_or(now.uptime);
     // A `since` in the future comes from a wrong clock. So a block never cools for longer than its cooling time after
@@ -388,10 +393,10 @@ fn cooled_at(world: &World, claim: &Claim, cooling_time: Duration, now: Now) -> 
     by_clock.max(seen + cooling_time.min(SEEN_COOLING))
 }
 
-/// Whether the node of a claim that has cooled by `due` is still gone, as a read since then has found. What the watch of
-/// Nodes shows may be old, or come to an end, and this is the last move: if the machine is back and nobody has held the
-/// claim yet, its pods use the block. So a read has to say it. A new CiliumNode of the name says by itself that the machine
-/// is back.
+/// Whether the node of a claim that has cooled by `due` is still lost, according to a read since then. The watch of
+/// Nodes may be late or may have stopped, and this is the last move. If the machine has returned and no replica has
+/// held the claim yet, its pods use the block. So a read must decide. A new CiliumNode of the name proves by itself
+/// that the machine has returned.
 fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration, now: Now) -> bool {
     if world.carrier(&claim.node).is_some() {
         return false;
@@ -400,7 +405,7 @@ fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration,
     match world.presence_read(&claim.node).filter(|(answered_at, _)| counts(*answered_at)) {
         Some((_, Presence::Gone)) => true,
         Some((answered_at, Presence::Is(_) | Presence::Unreadable)) => {
-            // The watch of Nodes will show it, unless it is gone again before that: then no event tells.
+            // The watch of Nodes will show it, unless the Node is deleted before that. Then no event comes.
             draft.wake_at(answered_at + READ_COUNTS_FOR);
             false
         }

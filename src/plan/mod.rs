@@ -1,18 +1,18 @@
 //! The decisions, as data: claims to create or to move, blocks to publish, reads to send first, statuses to write.
 //!
-//! Pure, total and deterministic: a plan takes the world and the time, never fails, and reports what is wrong. It is
-//! for one node at a time, because each decision enters the world before the next is made (`World::begin`). So the cost
-//! of a decision does not grow with the cluster (`docs/decisions/0002-one-node-at-a-time.md`).
+//! Pure, total and deterministic: a plan takes the world and the time, never fails, and reports every problem. It is
+//! for one node at a time, because each decision enters the world before the next is made (`World::begin`). So the
+//! cost of a decision does not grow with the cluster (`docs/decisions/0002-one-node-at-a-time.md`).
 //!
 //! - [`mod@node`]: the plan for one node, as a list of steps; `steps`: those of a node with a carrier.
 //! - [`lifecycle`]: the states of a node's claims, safety rules 1 to 3.
 //! - [`publication`]: when blocks are published, safety rules 3 to 5; `publishable`: which may be.
 //! - [`growth`]: which blocks to claim.
-//! - `reclaim`: which blocks are taken back from nodes that live, and how.
+//! - `reclaim`: which blocks are reclaimed from nodes that still exist, and how.
 //! - [`mod@routes`]: which prefixes each node announces.
-//! - `hold_back`: requests that a freeze stops, or that a standby does not send.
-//! - [`forecast`]: what follows from all plans of a world, or of a changed one.
-//! - [`mod@pool`]: status and finalizers of a pool, and `pod_ip_pools`: Cilium's own object of its name.
+//! - `hold_back`: requests that a freeze or a standby stops.
+//! - [`forecast`]: the consequences of all plans of a world, or of a changed one.
+//! - [`mod@pool`]: status and finalizers of a pool; `pod_ip_pools`: Cilium's own object of its name.
 
 mod agent_release;
 mod draft;

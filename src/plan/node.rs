@@ -1,4 +1,4 @@
-//! What to do for one node: the steps of a decision in their order, up to those of a node with a carrier
+//! The plan for one node: the steps of a decision in their order, up to those of a node with a carrier
 //! ([`Subject::decide`]).
 
 use std::collections::BTreeSet;
@@ -21,20 +21,20 @@ use crate::publisher::Publisher;
 use crate::view::agents;
 use crate::world::World;
 
-/// What to do for `name` now.
+/// The plan for `name` at this time.
 pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
     hold_back::hold_back(world, decide(world, Draft::new(name, Detail::Verdict), policy, now))
 }
 
-/// The same plan, with the reason of every pool that gives the node nothing, whether or not it was asked.
+/// The same plan, with the reason of every pool that gives the node nothing, even if the node did not ask it.
 pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
     let mut draft = Draft::new(name, Detail::Reasons);
     reasons::of_pools_not_asked(world, name, &mut draft);
     hold_back::hold_back(world, decide(world, draft, policy, now))
 }
 
-/// What the node needs goes first. Where that is nothing, claims that lost our finalizer get it back: somebody may take
-/// it off again and again, and that is to keep no node from its blocks.
+/// The needs of the node come first. If it needs nothing, claims that lost our finalizer get it back. Another writer
+/// may remove the finalizer again and again, and that must not keep a node from its blocks.
 fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan {
     let last = steps(world, &mut draft, policy, now);
     let mut plan = draft.finish(last);
@@ -48,7 +48,8 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
     plan
 }
 
-/// The steps of a decision. Most nodes end at one of the first: nothing has to be done before an answer or an object comes.
+/// The steps of a decision. Most nodes stop at one of the first steps, because nothing can be done before an answer
+/// or an object comes.
 fn steps(world: &World, draft: &mut Draft, policy: Policy, now: Now) -> Step {
     let name = draft.node.clone();
     let publisher = known_mode(world, &name)?;
@@ -80,7 +81,7 @@ fn readable_objects(world: &World, name: &NodeName) -> Step {
     unreadable.map_or(NEXT, |kind| ControlFlow::Break(Made::AsksForNothingBefore(Wait::Readable(kind))))
 }
 
-/// While a request about the node is not answered, the node needs what the last plan said.
+/// While a request about the node is not answered, the shortage of the last plan counts.
 fn await_answers(world: &World, draft: &mut Draft) -> Step {
     if !world.is_busy(&draft.node) {
         return NEXT;
@@ -97,7 +98,7 @@ fn await_end_of_pause(world: &World, publisher: &Publisher, draft: &mut Draft, n
     ControlFlow::Break(Made::Waits(Wait::Pause))
 }
 
-/// An agent with settings of its own reads other fields, and answers nothing there.
+/// An agent with settings of its own reads other fields, and does not answer in these.
 fn leave_to_other_settings(world: &World, draft: &mut Draft) -> Step {
     let Some(why) = world.set_aside(&draft.node) else { return NEXT };
     let finding = Finding::new(FindingKind::OtherSettings, Kind::Node, draft.node.as_str(), why.to_owned());
@@ -108,15 +109,15 @@ fn leave_to_other_settings(world: &World, draft: &mut Draft) -> Step {
 fn advance_claims(world: &World, publisher: &Publisher, draft: &mut Draft, policy: Policy, now: Now) -> Step {
     lifecycle::advance(world, publisher, draft, now);
     publication::put_off_questions(world, draft, policy, now);
-    // What it is about to hold again it does not lack.
+    // A node that is about to hold a block again does not lack it.
     if !draft.requests.is_empty() && !draft.requests.iter().any(holds_again) {
         draft.unmet = unmet(world, publisher, &draft.node);
     }
     draft.end_if_any_request()
 }
 
-/// What the node has is known only when its lost claims are recreated, and an agent that finds only a part of its blocks
-/// restores only a part of its pods.
+/// The blocks of the node are known only when its lost claims are recreated. An agent that finds only a part of its
+/// blocks restores only a part of its pods.
 fn recreate_lost_claims(world: &World, draft: &mut Draft, now: Now) -> Step {
     draft.requests = recreation::of_lost_claims(world, &draft.node, now);
     draft.end_if_any_request()
@@ -175,8 +176,9 @@ fn leave_to_second_allocator(publisher: &Publisher, carrier: Carrier<'_>, draft:
     ControlFlow::Break(Made::AsksForNothingBefore(Wait::OtherAllocator))
 }
 
-/// What a node asks for and can't get, where something else has to be done first, or its writes are not applied. Every
-/// process that knows the same objects has to count the same nodes as waiting, however far its last plans have come.
+/// The shortage of a node that its pools can't meet, where another step comes first or its writes are not applied.
+/// Every process that knows the same objects must count the same nodes as waiting, however far its last plans have
+/// come.
 fn unmet(world: &World, publisher: &Publisher, name: &NodeName) -> BTreeSet<Unmet> {
     let (Some(node), Some(carrier)) = (world.node(name), world.carrier(name)) else {
         return BTreeSet::new();
@@ -202,7 +204,7 @@ pub fn still_lacks_pool(world: &World, name: &NodeName) -> bool {
     }
 }
 
-/// A node that holds blocks and has no agent, perhaps for ever. All such nodes are one finding ([`agents::missing`]).
+/// A node that holds blocks and has no agent, perhaps forever. All such nodes are one finding ([`agents::missing`]).
 fn look_for_agent(world: &World, draft: &mut Draft, now: Now) {
     let holds_blocks = world.node(&draft.node).is_some() && world.claims_of(&draft.node).next().is_some();
     if !holds_blocks || world.agent_on(&draft.node) != Err(NoAgent::Absent) {
@@ -216,13 +218,13 @@ fn look_for_agent(world: &World, draft: &mut Draft, now: Now) {
     }
 }
 
-/// Whether a node holds a claim again that it had given back.
+/// Whether the request holds a released claim again.
 fn holds_again(request: &Request) -> bool {
     matches!(request, Request::Write(Write::UpdateClaim(update)) if matches!(update.change, ClaimChange::Hold(_)))
 }
 
-/// Creates the CiliumNode of a node that a pool selects. No other node gets one, and it is reported, because where agents
-/// leave that to the controller it waits for nothing else.
+/// Creates the CiliumNode of a node that a pool selects. Any other node gets none, and a finding reports it: where
+/// the controller creates CiliumNodes, that node waits for nothing else.
 fn create_cilium_node(world: &World, node: &Node, draft: &mut Draft) {
     if world.pools_of(&node.name).next().is_none() {
         let message = "no readable pool selects it: it gets no CiliumNode from the controller, and no \

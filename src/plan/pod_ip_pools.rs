@@ -1,7 +1,7 @@
-//! Whether a CiliumPodIPPool is to be created, or added to, where an administrator leaves that to the controller.
+//! Whether to create or extend a CiliumPodIPPool, where an administrator leaves that to the controller.
 //!
-//! One pool writes for all that give blocks under a name: the one that nodes ask first. Only what this controller has
-//! created is added to, and nothing is ever removed from it or changed: agents may be announcing it.
+//! One pool writes for all pools that give blocks under a name: the one that nodes ask first. The controller extends
+//! only objects that it has created. It never removes or changes a range: agents may be announcing it.
 
 use super::policy::{PodIpPoolOrigin, Policy};
 use crate::model::names::PodIpPoolName;
@@ -11,7 +11,7 @@ use crate::model::request::{PodIpPoolWrite, Target};
 use crate::view::pod_ip_pools::{in_order, to_be};
 use crate::world::World;
 
-/// What this pool has to write to the CiliumPodIPPools of its names.
+/// The writes of this pool to the CiliumPodIPPools of its names.
 pub(super) fn writes_due<'a>(
     world: &'a World,
     object: &'a PoolObject,
@@ -25,7 +25,7 @@ pub(super) fn writes_due<'a>(
     names.filter_map(|name| write_due(world, object, name))
 }
 
-/// What it has to write to that of one name, if it has to.
+/// The write of this pool to the CiliumPodIPPool of one name, if one is due.
 fn write_due(world: &World, object: &PoolObject, name: &PodIpPoolName) -> Option<PodIpPoolWrite> {
     if in_order(world, name).first()?.name != object.name
         || world.is_in_flight(&Target::PodIpPool(name.clone()))
@@ -61,8 +61,8 @@ fn write_due(world: &World, object: &PoolObject, name: &PodIpPoolName) -> Option
     (!write.families.is_empty()).then_some(write)
 }
 
-/// Whether somebody else allocates for a node of the pool. Cilium's operator gives out the ranges of a CiliumPodIPPool where
-/// its allocator runs, and is not to find any.
+/// Whether another allocator gives addresses to a node of the pool. Where the allocator of cilium-operator runs, it
+/// assigns the ranges of every CiliumPodIPPool, so it must not find any.
 fn has_second_allocator(world: &World, object: &PoolObject) -> bool {
     let mut carriers = world.nodes_of_pool(&object.name).filter_map(|node| world.carrier(node));
     carriers.any(|carrier| world.reader().second_allocator(carrier).is_some())

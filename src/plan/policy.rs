@@ -8,25 +8,24 @@ pub struct Policy {
     /// The minimum time between two patches of one served CiliumNode, except the annotation that proves a block absent.
     /// Conflicts kill agents (`docs/cilium.md`, Who else writes).
     pub min_write_interval: Duration,
-    /// How long an agent may not say what it was to say before it is asked which addresses it uses, and how long before it
-    /// is asked again.
+    /// How long an agent may be silent before a usage query, and the time between two queries.
     pub question_interval: Duration,
-    /// How long the first block of a node waits at most while a cloud controller has not initialized its Node; zero turns
-    /// the wait off.
+    /// The maximum time that the first block of a node waits while a cloud controller has not initialized its Node.
+    /// Zero turns the wait off.
     pub initialization: Duration,
     /// Who creates a CiliumNode.
     pub cilium_nodes: CiliumNodeOrigin,
     /// Who creates a CiliumPodIPPool.
     pub pod_ip_pools: PodIpPoolOrigin,
-    /// How blocks are taken back from nodes that live.
+    /// How blocks are reclaimed from nodes that still exist.
     pub reclaim: ReclaimPolicy,
 }
 
 impl Policy {
-    /// What is done unless the command line says otherwise.
+    /// The values that apply unless the command line says otherwise.
     pub const DEFAULT: Self = Self {
         min_write_interval: Duration::from_secs(2),
-        // A starting agent says what it uses within two of its update periods of 15 s (`docs/cilium.md`, Use).
+        // A starting agent reports its use within two of its update periods of 15 s (`docs/cilium.md`, Use).
         question_interval: Duration::from_secs(30),
         // Cloud controllers take seconds. A Node whose taint stays must not stay without pods.
         initialization: Duration::from_secs(60),
@@ -36,20 +35,22 @@ impl Policy {
     };
 }
 
-/// How blocks are taken back from nodes that live, whatever their pools say.
+/// How blocks are reclaimed from nodes that still exist, for all pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReclaimPolicy {
-    /// Whether also where the release of the agent is one for which it has to be asked for (`docs/cilium.md`, Support).
+    /// Whether to reclaim also from agents of a version for which an administrator must opt in (`docs/cilium.md`,
+    /// Support).
     pub opt_in: bool,
-    /// On how many nodes at once agents are asked to let addresses go.
+    /// The maximum number of nodes whose agents are asked at the same time to release addresses.
     pub at_once: usize,
-    /// How many blocks may begin to leave within a minute. Those of pools that drain wait for the next minute; if nodes
-    /// give up more of themselves, none begins to leave until somebody has looked.
+    /// The maximum number of blocks that may start draining per minute. Blocks of draining ranges and deleted pools
+    /// wait for the next minute. If surplus blocks exceed the maximum, no more of them start draining until an
+    /// administrator has looked.
     pub per_minute: usize,
 }
 
 impl ReclaimPolicy {
-    /// What is done unless the command line says otherwise.
+    /// The values that apply unless the command line says otherwise.
     pub const DEFAULT: Self = Self { opt_in: false, at_once: 20, per_minute: 120 };
 }
 
@@ -62,11 +63,11 @@ pub enum CiliumNodeOrigin {
     Controller,
 }
 
-/// Who creates the CiliumPodIPPool of a name, and adds to it what it lacks.
+/// Who creates the CiliumPodIPPool of a name, and adds the missing ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodIpPoolOrigin {
     /// An administrator.
     Administrator,
-    /// The controller, from the pools that give blocks under the name. It leaves those of others as they are.
+    /// The controller, from the pools that give blocks under the name. It does not change objects of other writers.
     Controller,
 }

@@ -1,5 +1,5 @@
-//! What to write to a pool: its status, the finalizer that keeps it while one of its blocks exists, the statuses of its
-//! claims, and Cilium's own object of the name under which it gives blocks.
+//! The writes for a pool: its status, the finalizer that keeps it while one of its blocks exists, and the statuses of
+//! its claims. Also Cilium's own object of the name under which the pool gives blocks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,21 +21,22 @@ use crate::view::forecast;
 use crate::view::waits;
 use crate::world::World;
 
-/// The minimum time between two computations of one pool's status, and so between two writes of it: it changes with
-/// every pod, and counting is a pass over the cluster.
+/// The minimum time between two computations of one pool's status, and so between two writes of it. The status
+/// changes with every pod, and counting is a pass over the cluster.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many statuses of claims are written for one pool at a time. Each counts against the limit of parallel writes, which
-/// nodes need more.
+/// The maximum number of claim statuses that are written for one pool at a time. Each counts against the limit of
+/// parallel writes, and nodes need those more.
 const STATUSES_AT_ONCE: usize = 16;
 
-/// How long a pool without blocks that is being deleted stays, if a younger pool waits for its ranges. Pools that are
-/// deleted together arrive one after the other; if the first one were gone before the deletion of the second is known,
-/// nodes would take blocks of the second in between, and these would keep it. `kubectl delete` sends one request after
-/// the other, some milliseconds each.
+/// How long a pool without blocks that is being deleted remains, if a younger pool waits for its ranges.
+///
+/// Pools that are deleted together arrive one after the other. Suppose that the first one were gone before the
+/// deletion of the second is known. Then nodes would take blocks of the second in between, and these would keep it.
+/// `kubectl delete` sends one request after the other, a few milliseconds apart.
 const DELETION_SETTLES: Duration = Duration::from_secs(1);
 
-/// What to write to the pool `name` now.
+/// The writes that are due for the pool `name`.
 pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPlan {
     let Some(object) = world.pool_object(name) else {
         return PoolPlan::Unchanged;
@@ -57,7 +58,7 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
             revision: object.revision,
             finalizers,
         });
-        // The status is told all the same: it says what is frozen.
+        // The status is written all the same: it says which writes are frozen.
         if !world.freeze().holds_back(&write) {
             return PoolPlan::Write(vec![write]);
         }
@@ -82,7 +83,7 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
     }
 }
 
-/// The status of the pool, where it is not what the object shows.
+/// The write of the pool's status, if it differs from the one of the object.
 fn status_write(world: &World, object: &PoolObject, now: Now) -> Option<PoolStatusWrite> {
     let status = status(world, object);
     let history = history(object, &status, now);
@@ -133,16 +134,16 @@ fn next_sample(object: &PoolObject, now: Now) -> Option<Duration> {
     samples.min().map(|at| now.uptime + in_time(at))
 }
 
-/// The time before which a pool that is being deleted does not go, where that is to come.
+/// The earliest time at which a deleted pool may drop its finalizer, if that is in the future.
 fn settles_at(world: &World, object: &PoolObject, now: Now) -> Option<Duration> {
     let settles = world.deletion_seen(&object.name).unwrap_or(now.uptime) + DELETION_SETTLES;
     let is_awaited = || younger_than(world, &object.name).next().is_some();
     (object.deleting && settles > now.uptime && is_awaited()).then_some(settles)
 }
 
-/// The finalizers that the pool should have; `None` if it has them. Ours is added as soon as the pool is seen, and
-/// removed when the pool is being deleted and its last block is free. What the watch of claims has not shown yet is looked
-/// for when that is carried out.
+/// The finalizers that the pool should have; `None` if it has them. Ours is added as soon as the pool is seen. It is
+/// removed when the pool is being deleted and its last block is free. The executor of that write looks for claims
+/// that the watch has not shown yet.
 fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
     let has_ours = object.has_finalizer();
     if !object.deleting && !has_ours {
@@ -155,7 +156,7 @@ fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
     })
 }
 
-/// The statuses of claims of the pool that are to be written next. The answer puts the pool on the agenda again.
+/// The statuses of claims of the pool that are due next. The answer puts the pool on the agenda again.
 fn claim_statuses(world: &World, name: &PoolName) -> Vec<ClaimStatusWrite> {
     if world.freeze().is_on(Switch::Writes) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! When blocks are written onto a CiliumNode, and when its agent is asked which addresses it uses.
+//! When blocks are written onto a CiliumNode, and when its agent gets a usage query.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ use crate::publisher::answer::ProbeState;
 use crate::publisher::remember;
 use crate::world::{KnownClaim, World};
 
-/// How long at most before an agent that has answered and shows no use is asked again. Every agent of the cluster hears
-/// of each question, of its answer and of its end.
+/// The maximum time before the next usage query to an agent that has answered and shows no use. Every agent of the
+/// cluster receives each query, its answer and its removal.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10 * 60);
 
-/// Leaves questions out that are to prove a block absent where the last patch of the CiliumNode was too recent; then the
-/// plan waits.
+/// Drops queries that would prove a block absent if the last patch of the CiliumNode was too recent. Then the plan
+/// waits.
 pub(super) fn put_off_questions(world: &World, draft: &mut Draft, policy: Policy, now: Now) {
     let is_question = |request: &Request| matches!(request, Request::Write(Write::UsageProbe(_)));
     if draft.requests.iter().any(is_question) && is_too_soon(world, draft, policy, now) {
@@ -108,7 +108,7 @@ impl<'a> Subject<'a> {
             return;
         }
         let is_fresh = |known_at| self.is_fresh(known_at);
-        // On a carrier that shows nothing of ours, also a claim that has not been heard of may be in use.
+        // On a carrier that shows nothing of ours, a claim that the watch has not shown yet may also be in use.
         let is_whole =
             self.is_served() || self.world.claims_known_as_of(&self.node.name).is_some_and(is_fresh);
         let mut known_at = publishable.iter().map(|known| self.world.known_at(known));
@@ -119,8 +119,8 @@ impl<'a> Subject<'a> {
         });
     }
 
-    /// What the carrier before the present one showed, where this process saw it. Where a Node carries blocks, its CiliumNode
-    /// shows what its agent had, also in another mode.
+    /// The content of the carrier before the present one, if this process saw it. Where a Node carries blocks, its
+    /// CiliumNode shows the former blocks of its agent, also of another mode.
     pub(super) fn former(&self) -> Option<Cow<'a, FormerCarrier>> {
         let name = &self.node.name;
         let of_mode_before = || match self.carrier {
@@ -130,20 +130,20 @@ impl<'a> Subject<'a> {
         self.world.former_carrier(name).map(Cow::Borrowed).or_else(of_mode_before)
     }
 
-    /// Whether what is known as of a revision is known well enough to write the carrier (safety rule 4).
+    /// Whether knowledge as of this revision is fresh enough to write the carrier (safety rule 4).
     pub(super) fn is_fresh(&self, known_at: Revision) -> bool {
         self.publisher.is_fresh(known_at, self.carrier)
     }
 
     /// Whether the last patch of the CiliumNode was too recent for another one; then the plan waits.
     ///
-    /// This also counts if the CiliumNode carries nothing of ours any more: whoever removes our blocks there should not
-    /// make us write them again at once.
+    /// This also counts if the CiliumNode has nothing of ours any more. A writer that removes our blocks there should
+    /// not make us write them again at once.
     pub(super) fn is_too_soon(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         is_too_soon(self.world, draft, policy, now)
     }
 
-    /// Whether an agent that finds these claims can start. It stops waiting as soon as there are addresses of any
+    /// Whether an agent that finds these claims can start. It stops waiting as soon as it has addresses of any
     /// family, and fails if one of its families has none.
     pub(super) fn can_start_with(&self, claims: &[&KnownClaim]) -> bool {
         let mut offered: BTreeMap<Share, u128> = self.shares().into_iter().map(|share| (share, 0)).collect();
@@ -155,7 +155,7 @@ impl<'a> Subject<'a> {
         self.publisher.can_start_with(self.carrier, &offered)
     }
 
-    /// Ends a question to the agent that is answered, and is not needed any more.
+    /// Removes a usage query that is answered and no longer needed.
     pub(super) fn clear_answer(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let ProbeState::Answered(clear) = self.publisher.probe(self.carrier) else { return };
         if self.answer_is_needed() {
@@ -166,10 +166,10 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Asks an agent that has not said for long which addresses it uses. What the node lacks goes first: an agent that
-    /// can't start without that answers every question at once, and says nothing by it.
+    /// Sends a usage query to an agent that has been silent for long. The shortage of the node comes first: an agent
+    /// that can't start without addresses answers every query at once, and the answer shows no use.
     ///
-    /// Without this a full node whose CiliumNode was recreated would never grow: its agent writes its use only when
+    /// Without this, a full node whose CiliumNode was recreated would never grow. Its agent writes its use only when
     /// that changes, and on a full node nothing can change (`docs/cilium.md`, Ping).
     pub(super) fn ask_for_use(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let ProbeState::Askable(ask) = self.publisher.probe(self.carrier) else { return };
@@ -181,8 +181,8 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// When the agent has been silent for so long that it is asked, or asked and silent for so long that something else
-    /// is done; `None` where it has said what it uses.
+    /// The time at which the silence of the agent is long enough for a usage query, or for another step if there was
+    /// a query. `None` if the agent has reported its use.
     pub(super) fn question_due(&self, draft: &Draft, policy: Policy, now: Now) -> Option<Duration> {
         if !draft.has_noted(Lasting::UseUnknown) {
             return None;
@@ -190,8 +190,8 @@ impl<'a> Subject<'a> {
         let serving = self.serving();
         let silent_since =
             serving.and_then(|serving| serving.since(Lasting::UseUnknown)).unwrap_or(now.uptime);
-        // An agent may answer, and its use be absent all the same. It has been silent for twice as long when it is asked
-        // again.
+        // An agent may answer and still not report its use. Each query waits until the silence has doubled since the
+        // last one.
         let last_probe = serving.and_then(|serving| serving.last_probe).filter(|last| *last > silent_since);
         let wait = last_probe.map_or(policy.question_interval, |last| {
             last.saturating_sub(silent_since).clamp(policy.question_interval, LONGEST_SILENCE)

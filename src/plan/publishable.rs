@@ -14,23 +14,28 @@ use crate::world::{KnownClaim, World};
 /// Why a claim may not be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotPublishable {
-    /// It is not held, or only an answer has shown it.
+    /// It is not held, or only an answer to a request has shown it.
     State,
     /// It is held for an earlier Node object of the same name.
     OtherNodeObject,
     /// These ranges overlap it, each with its occupant.
     Overlaps(Vec<(Cidr, Occupant)>),
-    /// In the mode of Cilium a block has at least this prefix length.
+    /// A block of this mode of Cilium has at least this prefix length.
     TooWide(u8),
-    /// The CiliumPodIPPool of this name does not fit it, and its agent would come to harm.
+    /// The CiliumPodIPPool of this name does not fit it, and that would harm its agent.
     PodIpPool(PodIpPoolName, Misfit),
 }
 
-/// Whether the claim may be published on the CiliumNode of `node`: it is held for this very Node object, a watch or
-/// list has shown it, the mode of Cilium can carry it, nothing else overlaps it (safety rules 2, 3 and 6), and it does its agent no harm.
+/// Whether the claim may be published on the CiliumNode of `node` (safety rules 2, 3 and 6). All of these must hold:
 ///
-/// Whether it is known as of a late enough revision (safety rule 4) depends on the version of the CiliumNode that a
-/// patch carries, and is checked where the patch is decided.
+/// - It is held for this very Node object.
+/// - A watch or a list has shown it.
+/// - The mode of Cilium can carry it.
+/// - Nothing else overlaps it.
+/// - It does not harm its agent.
+///
+/// Whether the claim is known as of a late enough revision (safety rule 4) depends on the version of the CiliumNode
+/// in the patch. The decision about the patch checks that.
 pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(), NotPublishable> {
     let claim = &known.claim;
     if claim.state != ClaimState::Held || !known.shown {
@@ -65,8 +70,8 @@ pub(super) fn told_overlaps(world: &World, block: Cidr, overlaps: &[(Cidr, Occup
     ten_of(ranges)
 }
 
-/// The ranges of an occupant that overlap a block, as its object has them. The ledger has addresses of a carrier, in
-/// other ranges than the carrier lists.
+/// The ranges of an occupant that overlap a block, as its object lists them. The ledger has the addresses of a
+/// carrier in other ranges than the carrier lists.
 fn ranges_of(world: &World, block: Cidr, range: Cidr, occupant: &Occupant) -> Vec<String> {
     let listed = match occupant {
         Occupant::Carried(holder) => world.carrier(holder),
@@ -81,7 +86,7 @@ fn ranges_of(world: &World, block: Cidr, range: Cidr, occupant: &Occupant) -> Ve
     if told.is_empty() { vec![format!("{range} ({occupant})")] } else { told }
 }
 
-/// Why a claim that is not on the carrier of its node yet does not come there for the sake of its agent.
+/// Why a claim that is not on the carrier of its node yet would harm the agent there.
 fn harmful_misfit(world: &World, node: &Node, known: &KnownClaim) -> Option<NotPublishable> {
     let (claim, reader) = (&known.claim, world.reader_of(&node.name));
     let carrier = world.carrier(&node.name)?;

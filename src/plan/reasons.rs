@@ -1,5 +1,5 @@
-//! Why a pool gives a node nothing. This is computed only if reasons are asked for, and bounded in words: ten pools, and
-//! how many more there are.
+//! Why a pool gives a node nothing. This is computed only on request, and names at most ten pools and the number of
+//! others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::model::share::Share;
 use crate::net::cidr::Family;
 use crate::world::World;
 
-/// Notes each pool that is not asked at all, because it can't be read or does not select the node.
+/// Notes each pool that the node can't ask, because the pool is unreadable or does not select the node.
 pub(super) fn of_pools_not_asked(world: &World, node: &NodeName, draft: &mut Draft) {
     let Some(node) = world.node(node) else {
         return;
@@ -35,7 +35,7 @@ pub(super) fn of_pools_not_asked(world: &World, node: &NodeName, draft: &mut Dra
     }
 }
 
-/// Why a node that asks for a block of a share gets none, and the way out, for a person.
+/// Why a node that needs a block of a share gets none, and the remedy, for a person.
 #[must_use]
 pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
     let (family, name) = (share.family, share.family.as_str());
@@ -103,7 +103,7 @@ impl fmt::Display for NoBlock<'_> {
     }
 }
 
-/// Why no pool selects a node, and the way out, for a person.
+/// Why no pool selects a node, and the remedy, for a person.
 #[must_use]
 pub fn why_no_pool(world: &World, node: &NodeName) -> String {
     if world.n_objects(Kind::Pool) == 0 {
@@ -132,8 +132,8 @@ pub fn why_no_pool(world: &World, node: &NodeName) -> String {
     )
 }
 
-/// The labels of a node: first those that pools ask for, then those that people gave it, and last those that Kubernetes
-/// gives every Node.
+/// The labels of a node, in this order: those that pools select by, those that people set, and those that Kubernetes
+/// sets on every Node.
 fn told(world: &World, labels: &BTreeMap<String, String>) -> String {
     if labels.is_empty() {
         return "it has no labels".to_owned();

@@ -1,8 +1,8 @@
-//! Claims that are created again for the node that has their block: those that were lost, and those of blocks that its
-//! CiliumNode carries without a claim.
+//! Claims that are created again for the node that has their block. These are lost claims, and claims of blocks that
+//! the CiliumNode has without a claim.
 //!
-//! Somebody deleted such a claim after removing its finalizer. The block belongs to the node, and no other node can get
-//! it.
+//! Another writer deleted such a claim after removing its finalizer. The block belongs to the node, and no other node
+//! can get it.
 
 use super::subject::Subject;
 use crate::ledger::Occupant;
@@ -15,8 +15,8 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 use crate::world::World;
 
-/// A new claim of a block for a node. `created_for` is the CiliumNode that exists, if no earlier one can have carried
-/// the block.
+/// A new claim of a block for a node. `created_for` is the present CiliumNode, if no earlier one can have carried the
+/// block.
 pub(super) fn create_claim(
     node: &Node,
     cidr: Cidr,
@@ -39,10 +39,10 @@ pub(super) fn create_claim(
     Write::CreateClaim(new).into()
 }
 
-/// Recreates the claims of a node that this process knew before they were lost, with everything that was fixed in them.
+/// Recreates the lost claims of a node that this process had known, with all their immutable fields.
 ///
-/// This waits neither for a Node nor for a CiliumNode: only this process knows of such a claim, and after its end the block
-/// would be free, while the agent goes on with it.
+/// This waits neither for a Node nor for a CiliumNode. Only this process knows of such a claim. If it exited first,
+/// the block would be free while the agent keeps using it.
 pub(super) fn of_lost_claims(world: &World, name: &NodeName, now: Now) -> Vec<Request> {
     let lost = world.lost_claims_of(name).filter(|lost| world.is_recreated(name, lost));
     let lost = lost.filter_map(|lost| lost.claim.as_ref()).filter(|claim| world.claim(claim.cidr).is_none());
@@ -65,8 +65,8 @@ fn recreate(lost: &Claim, node_uid: &Uid, now: Now) -> Request {
 }
 
 impl Subject<'_> {
-    /// Claims the blocks that the carrier carries without a claim, with addresses in its pool. Which other CiliumNodes
-    /// have carried them is unknown.
+    /// Claims the blocks of the carrier that have no claim and lie in a pool. Which other CiliumNodes have carried
+    /// them is unknown.
     pub(super) fn claim_carried_blocks(&self, now: Now) -> Vec<Request> {
         let has_no_claim = |cidr: Cidr| {
             self.world.claim(cidr).is_none()
@@ -79,7 +79,7 @@ impl Subject<'_> {
         blocks
             .filter(|cidr| has_no_claim(*cidr))
             .filter_map(|cidr| {
-                // Several may cut it, and give it under different names.
+                // Several pools may cut this block, and give it under different names.
                 let mut pools = self.world.pools_of_block(cidr);
                 let pool = pools.find(|pool| self.publisher.is_of_pool(self.carrier, cidr, pool))?;
                 let pod_ip_pool = self.publisher.pod_ip_pool_of(pool).cloned();

@@ -1,8 +1,8 @@
 //! The first blocks of a node that returns with a new carrier while its blocks are draining.
 //!
-//! The first block of a family stays on its carrier as the primary one. So in a mode with primary blocks such a node gets
-//! another block, which is published in front of the draining ones. Those then leave with the consent of the agent, as
-//! from any node: pods of the node may still run in them, so no address is free any sooner.
+//! The first block of a family stays on its carrier as the primary one. So in a mode with primary blocks such a node
+//! gets another block, which is published in front of the draining ones. Those then leave with the consent of the
+//! agent, as from any node. Pods of the node may still run in them, so no address is free any sooner.
 
 use std::collections::BTreeSet;
 
@@ -31,10 +31,11 @@ impl Subject<'_> {
         }
     }
 
-    /// Claims a new primary block in each family in which the node holds draining blocks only. Returns whether the first
-    /// publication waits for such a claim.
+    /// Claims a new primary block in each family in which the node holds only draining blocks. Returns whether the
+    /// first publication waits for such a claim.
     ///
-    /// If its pools have no room, or a write about the node has just failed, the node gets its old blocks alone.
+    /// The node gets its old blocks alone if its pools have no free block, or if a write about the node has just
+    /// failed.
     fn awaits_new_primaries(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         if !self.publisher.has_primary_blocks() {
             return false;

@@ -1,6 +1,6 @@
 //! The decision for a node that has a carrier, as a list of steps.
 //!
-//! Knows the order of the steps and why it is this one. What each step decides is said where its part of the planner is.
+//! Knows the order of the steps and its reasons. Each step is explained where its part of the planner is.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -15,11 +15,12 @@ use crate::net::cidr::Cidr;
 use crate::world::KnownClaim;
 
 impl Subject<'_> {
-    /// The steps about blocks that the agent has let go do something in multi-pool mode only, where agents give blocks back
-    /// by themselves.
+    /// The steps about blocks that the agent has released have an effect in multi-pool mode only, where agents
+    /// release blocks by themselves.
     ///
-    /// If nothing of a node is published, what it holds is published first, so that a node that returns gets all its
-    /// blocks at once and does not wait for more. Otherwise growth comes first, so that one patch publishes all of it.
+    /// If nothing of a node is published, its held blocks are published first. So a node that returns gets all its
+    /// blocks at once and does not wait for more. Otherwise growth comes first, so that one patch publishes all of
+    /// it.
     pub(super) fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         self.look_at_carrier(draft);
         self.leave_to_others(draft)?;
@@ -41,7 +42,7 @@ impl Subject<'_> {
         self.take_back_last(draft, policy, now)
     }
 
-    /// The last step, if there is something to send. The node may need blocks all the same.
+    /// The last step, if there is something to send. The node may lack blocks all the same.
     fn end_if_any_request_noting_unmet(&self, draft: &mut Draft) -> Step {
         if !draft.requests.is_empty() {
             draft.unmet = self.unmet();
@@ -49,7 +50,7 @@ impl Subject<'_> {
         draft.end_if_any_request()
     }
 
-    /// What the node would ask for in vain if it came to that, in the order of [`Self::decide`].
+    /// The requests of the node that its pools can't meet, as [`Self::decide`] would find them in its order.
     pub(super) fn unmet(&self) -> BTreeSet<Unmet> {
         let mut draft = Draft::new(&self.node.name, Detail::Verdict);
         if self.foreign_blocks().is_some() {
@@ -97,8 +98,8 @@ impl Subject<'_> {
         self.end_if_any_request_noting_unmet(draft)
     }
 
-    /// The blocks of a node are unknown while its carrier has one without a claim. A node with one block gets no other one:
-    /// that becomes a claim as soon as nothing is in its way.
+    /// The blocks of a node are unknown while its carrier has one without a claim. A node with one block for life
+    /// gets no other one: that block becomes a claim as soon as nothing prevents it.
     fn adopt_carried_blocks(&self, draft: &mut Draft, now: Now) -> Step {
         draft.requests = self.claim_carried_blocks(now);
         self.end_if_any_request_noting_unmet(draft)?;
@@ -125,7 +126,7 @@ impl Subject<'_> {
         self.require_whole_set(draft)
     }
 
-    /// An agent that has nothing at all may not have written yet what it has. One that has CIDRs has.
+    /// An agent that has nothing at all may not have reported its blocks yet. One that has CIDRs has reported them.
     fn settle_what_was_let_go(&self, draft: &mut Draft, going: &BTreeSet<Cidr>, now: Now) -> Step {
         let shows_something = self.is_served() || !self.publisher.blocks(self.carrier).is_empty();
         if !shows_something && !self.has_let_all_go(draft, now)? {
@@ -167,7 +168,7 @@ impl Subject<'_> {
         draft.end_if_any_request()
     }
 
-    /// A block that replaces a leaving one is published in the write that removes that one.
+    /// The replacement of a draining block is published in the write that removes the draining one.
     fn publish_more(
         &self,
         draft: &mut Draft,
@@ -198,7 +199,7 @@ impl Subject<'_> {
         }
     }
 
-    /// Whatever the node lacks comes first.
+    /// Every shortage of the node comes first.
     fn take_back_last(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         draft.end_if_any_request()?;
         self.take_back(draft, policy, now)

@@ -27,8 +27,8 @@ pub(super) struct Subject<'a> {
 pub(super) enum FirstPool<'a> {
     /// It can give blocks of the share.
     Gives(&'a Pool),
-    /// None of the node's pools can give a block of the share, and this one is asked first. It says only whether the node needs more:
-    /// the node can get nothing, so no limit is to blame.
+    /// None of the node's pools can give a block of the share, and the node asks this one first. The pool only says
+    /// whether the node needs more. The node can get nothing, so a limit is not the cause.
     Closed(&'a Pool),
 }
 
@@ -49,7 +49,7 @@ impl<'a> FirstPool<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// What the agent of the node is served with, part by part.
+    /// The shares of the blocks with which the agent of the node is served.
     pub(super) fn shares(&self) -> BTreeSet<Share> {
         let names = self.names();
         let families = self.publisher.families().iter();
@@ -60,7 +60,7 @@ impl<'a> Subject<'a> {
         families.flat_map(of_family).collect()
     }
 
-    /// The names under which pools give the node blocks, or its claims are carried.
+    /// The names under which pools give the node blocks, or under which its claims are published.
     fn names(&self) -> BTreeSet<Option<PodIpPoolName>> {
         if !self.publisher.has_pod_ip_pools() {
             return [None].into();
@@ -77,8 +77,9 @@ impl<'a> Subject<'a> {
             && self.publisher.carried_under(self.carrier, claim) == share.pod_ip_pool
     }
 
-    /// The node's first pool of a share, whose `expand` and `perNode` size the node there: the first that selects it and
-    /// can give blocks of it, be they all taken. `None` if no such pool selects the node.
+    /// The node's first pool of a share, whose `expand` and `perNode` size the node there. It is the first that
+    /// selects the node and can give blocks of the share, even if all of them are taken. `None` if no such pool
+    /// selects the node.
     pub(super) fn first_pool(&self, share: &Share) -> Option<FirstPool<'a>> {
         let (world, family) = (self.world, share.family);
         let pools = || world.pools_for(&self.node.name, share);
@@ -105,8 +106,8 @@ impl<'a> Subject<'a> {
             .filter(|claim| claim.is_published_state())
     }
 
-    /// Of these, the claims that are on the carrier or may be published there. A claim that overlaps something, and is
-    /// not carried, gives the node no addresses.
+    /// Of the occupied claims, those that are on the carrier or may be published there. A claim that overlaps
+    /// something and is not published gives the node no addresses.
     pub(super) fn offering(&self) -> impl Iterator<Item = &'a Claim> {
         self.world
             .claims_of(&self.node.name)
@@ -118,7 +119,7 @@ impl<'a> Subject<'a> {
             .filter(|claim| claim.is_published_state())
     }
 
-    /// Whether the carrier has a block of ours, so that the first grant is over.
+    /// Whether the carrier has a block of ours, so that the first grant is complete.
     pub(super) fn is_served(&self) -> bool {
         self.world.is_served(&self.node.name)
     }

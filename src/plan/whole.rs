@@ -1,8 +1,8 @@
-//! Whether everything that an agent may be using can be published together.
+//! Whether all blocks that an agent may be using can be published together.
 //!
-//! An agent whose CiliumNode is recreated restores its pods as soon as it finds any address, and a pod whose address is
-//! not among them loses its network (`docs/cilium.md`, Restart). So a carrier that shows nothing of ours gets all blocks
-//! that may be in use in one patch, or none of them.
+//! An agent whose CiliumNode is recreated restores its pods as soon as it finds any address. A pod whose address is
+//! not on the CiliumNode loses its network (`docs/cilium.md`, Restart). So a carrier that shows nothing of ours gets
+//! all blocks that may be in use in one patch, or none.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use crate::model::names::ten_of;
 use crate::model::plan::{Unmet, Wait};
 use crate::world::KnownClaim;
 
-/// The way out where a node has one block for its life, as the end of a sentence.
+/// The remedy where a node has one block for its life, as the last part of a sentence.
 const DRAIN_AND_RECREATE: &str = "; drain the node, delete its Node and CiliumNode, and let it join again after \
                                   reuseAfterNodeLoss of the pool";
 
 impl Subject<'_> {
-    /// If a claim that may be in use can't be published on a carrier that shows nothing of ours, the node gets nothing, and
-    /// a finding names each such claim.
+    /// The node gets nothing if a claim that may be in use can't be published on a carrier that shows nothing of
+    /// ours. A finding names each such claim.
     pub(super) fn require_whole_set(&self, draft: &mut Draft) -> Step {
         let name = &self.node.name;
         let mut reasons = BTreeMap::new();
@@ -68,7 +68,7 @@ impl Subject<'_> {
         DONE
     }
 
-    /// Names the blocks that are published for nobody, because the agent of the node can't start with them alone.
+    /// Reports the held blocks that are not published, because the agent of the node can't start with them alone.
     pub(super) fn tell_of_incomplete_blocks(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
         if self.occupied().next().is_none() {
             return;
@@ -98,10 +98,10 @@ impl Subject<'_> {
     fn hindrance(&self, known: &KnownClaim) -> Option<String> {
         let claim = &known.claim;
         let is_in_use = match claim.state {
-            // Of those that are on their way back, the Node is there, and another read or event has to come first.
+            // The Node of a releasing claim exists, and another read or event comes before the claim is held again.
             ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(Reason::NodeGone) => true,
             ClaimState::Cooling(Reason::NodeGone) => !claim.is_going(),
-            // Pods may have addresses of it until they were read.
+            // Pods may have addresses of it until a read has shown that they do not.
             ClaimState::Releasing(Reason::Unused) => given_up::is_leaving(self.world, self.publisher, claim),
             ClaimState::Releasing(Reason::Reclaimed)
             | ClaimState::Cooling(Reason::Unused | Reason::Reclaimed) => false,

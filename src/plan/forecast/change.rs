@@ -1,6 +1,6 @@
 //! A change of a cluster that a person considers, applied to a world.
 //!
-//! Knows what the API server would refuse, and says it. It does not know the consequences of a change.
+//! Reports every change that the API server would refuse. It does not know the consequences of a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -76,7 +76,7 @@ impl Ranges {
             for (declared, state) in pool.families.values().flat_map(|ranges| &ranges.cidrs) {
                 let is_meant = match self {
                     Self::Of(name) => *name == pool.name,
-                    // One number line has both families.
+                    // Both families share one number line.
                     Self::Within(range) if range.family() != declared.family() => false,
                     Self::Within(range) if declared.covers(*range) && declared != range => {
                         return Err(Impossible::PartOfRange(*range, *declared, pool.name.clone()));

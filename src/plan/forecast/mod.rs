@@ -1,4 +1,4 @@
-//! The future of a world, by the same planner: the writes of the controller, and the world after them.
+//! The future of a world, computed by the same planner: the writes of the controller, and the world after them.
 //!
 //! Works on values and sends nothing. It does not know who asks, nor how an answer is shown.
 
@@ -22,7 +22,8 @@ use crate::world::World;
 pub mod change;
 pub mod outlook;
 
-/// How often all nodes are decided for at most. A first grant takes two: its claims, and their publication.
+/// The maximum number of rounds of decisions for all nodes. A first grant takes two: its claims, and their
+/// publication.
 const MAX_ROUNDS: usize = 16;
 
 /// A block that a node would get.
@@ -47,8 +48,8 @@ pub struct Settled {
     pub grants: Vec<Grant>,
 }
 
-/// Decides for all nodes again and again, until no node gets more. Every claim is created, and every block is published.
-/// Steps that an agent has to answer, such as the drain of a block, start and do not finish.
+/// Decides for all nodes again and again, until no node gets more. Every claim is created, and every block is
+/// published. Steps that need an answer of an agent, such as the drain of a block, start and do not finish.
 #[must_use]
 pub fn settle(mut world: World, policy: Policy, now: Now) -> Settled {
     let policy = Policy { min_write_interval: Duration::ZERO, ..policy };
@@ -72,8 +73,8 @@ pub fn settle(mut world: World, policy: Policy, now: Now) -> Settled {
     Settled { world, plans, grants }
 }
 
-/// The later plans, except those of nodes that wait for an answer that does not come here. Their earlier
-/// plans say more.
+/// The later plans, except those of nodes that wait for an answer that never comes here. Their earlier plans say
+/// more.
 fn later(before: Vec<NodePlan>, after: Vec<NodePlan>) -> Vec<NodePlan> {
     let mut before: BTreeMap<NodeName, NodePlan> =
         before.into_iter().map(|plan| (plan.node.clone(), plan)).collect();
@@ -84,8 +85,8 @@ fn later(before: Vec<NodePlan>, after: Vec<NodePlan>) -> Vec<NodePlan> {
     newest.collect()
 }
 
-/// Decides once for every node, with the reason of each pool that gives it nothing. Each decision counts as under way for
-/// the next. What a freeze stops is decided too.
+/// Decides once for every node, with the reason of each pool that gives it nothing. Each decision counts as in
+/// progress for the next one. Frozen writes are decided too.
 #[must_use]
 pub fn plan_all(world: &mut World, policy: Policy, now: Now) -> Vec<NodePlan> {
     let freeze = world.freeze().clone();
@@ -103,7 +104,7 @@ pub fn plan_all(world: &mut World, policy: Policy, now: Now) -> Vec<NodePlan> {
     plans
 }
 
-/// The server accepts a request, and the watches show it; whether the answer follows from the world alone.
+/// The server accepts a request, and the watches show it. Returns whether the answer follows from the world alone.
 fn answer(world: &mut World, request: &Request, now: Now) -> bool {
     let (shown, seen) = match request {
         Request::Write(Write::CreateClaim(new)) => {

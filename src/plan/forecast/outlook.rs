@@ -17,7 +17,7 @@ use crate::view::departures::{Departure, When, departures};
 use crate::view::overview::{Overview, Problem, overview, problems_beyond};
 use crate::world::World;
 
-/// How many nodes are tried at most to find out where pools run out.
+/// The number of nodes that are tried to find out where pools become full, unless more are added.
 const MAX_TRIED: usize = 1000;
 
 /// The difference that changes would make.
@@ -27,7 +27,7 @@ pub struct Outlook {
     pub before: Overview,
     /// The cluster with them.
     pub after: Overview,
-    /// The blocks that nodes would get only with them, by node.
+    /// The blocks that nodes would get only with the changes, by node.
     pub grants: Vec<Grant>,
     /// The problems that would appear, for the objects that do not have them today.
     pub appearing: Vec<Problem>,
@@ -35,20 +35,20 @@ pub struct Outlook {
     pub resolved: Vec<Problem>,
     /// The blocks that would leave their nodes.
     pub departures: Vec<Departure>,
-    /// The nodes that have to be recreated for that, and would then get no block.
+    /// The nodes that must be recreated for these departures and would then get no block.
     pub homeless: BTreeSet<NodeName>,
-    /// For how many nodes of the added sort there is room.
+    /// The number of added nodes that would get blocks.
     pub room: Option<Room>,
-    /// The first pools that run out as the use of nodes rises.
+    /// The first pools that become full as the use of nodes rises.
     pub first_full: Option<FirstFull>,
-    /// What can't be undone, a sentence each.
+    /// The effects that can't be undone, a sentence each.
     pub final_effects: Vec<String>,
 }
 
-/// For how many nodes with the same labels there is room.
+/// The number of nodes with the same labels that would get blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
-    /// So many of them get their first blocks.
+    /// The number of them that get their first blocks.
     pub n_nodes: usize,
     /// Whether no more were tried.
     pub is_enough: bool,
@@ -56,14 +56,14 @@ pub struct Room {
     pub pools: Vec<PoolName>,
 }
 
-/// The first pools that run out as the use of nodes rises.
+/// The first pools that become full as the use of nodes rises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstFull {
     /// The lowest percentage of use at which nodes wait for a block that no pool has.
     pub percent: u8,
     /// The pools that these nodes wait for.
     pub pools: Vec<PoolName>,
-    /// How many nodes wait.
+    /// The number of nodes that wait.
     pub n_nodes: usize,
 }
 
@@ -115,7 +115,7 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
     let (before_view, after_view) =
         (overview(&before.world, &before.plans, now.wall), overview(&after.world, &after.plans, now.wall));
     let mut resolved = problems_beyond(&before.world, &before.plans, &after_view);
-    // A node that waits for another block does not say what its draining blocks wait for.
+    // A node that waits for another block does not report why its draining blocks remain.
     resolved.retain(|problem| raising.is_empty() || problem.kind != FindingKind::DrainWaits.as_str());
     Ok(Outlook {
         appearing: problems_beyond(&after.world, &after.plans, &before_view),
@@ -131,7 +131,7 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
     })
 }
 
-/// The world in which each node uses this percentage of its addresses. The use of a node that has no addresses yet is that
+/// The world in which each node uses this percentage of its addresses. A node without addresses uses this percentage
 /// of its first blocks.
 fn with_use(world: &World, percent: u8, policy: Policy, now: Now) -> Result<Settled, Impossible> {
     let mut raised = world.clone();
@@ -145,8 +145,8 @@ fn with_use(world: &World, percent: u8, policy: Policy, now: Now) -> Result<Sett
     Ok(settled)
 }
 
-/// The lowest percentage of use at which more nodes wait than today, up to that of `raised`. Nodes that wait do so at every
-/// higher percentage too.
+/// The lowest percentage of use at which more nodes wait than today, up to that of `raised`. Nodes that wait at one
+/// percentage also wait at every higher one.
 fn first_full_below(
     world: &World,
     raised: &Settled,
@@ -182,7 +182,7 @@ fn first_full_below(
     Ok(Some(found))
 }
 
-/// How many nodes with these labels get their first blocks, one after the other.
+/// The number of nodes with these labels that get their first blocks, one after the other.
 fn room_for(world: World, labels: &BTreeMap<String, String>, limit: usize, policy: Policy, now: Now) -> Room {
     let mut world = unfrozen(settle(world, policy, now).world);
     let names: Vec<NodeName> = new_names(&world, "new").take(limit).collect();
@@ -201,7 +201,7 @@ fn room_for(world: World, labels: &BTreeMap<String, String>, limit: usize, polic
     room
 }
 
-/// Of the nodes that have to be recreated so that a block can leave, those that would get no block then.
+/// The nodes that must be recreated before a block can leave, and that would then get no block.
 fn homeless(after: &Settled, departures: &[Departure], policy: Policy, now: Now) -> BTreeSet<NodeName> {
     let recreated = departures.iter().filter(|departure| matches!(departure.when, When::NodeRecreated(_)));
     let nodes: BTreeSet<&NodeName> = recreated.map(|departure| &departure.node).collect();
@@ -218,13 +218,13 @@ fn homeless(after: &Settled, departures: &[Departure], policy: Policy, now: Now)
     homeless
 }
 
-/// The world without its freeze, which [`settle`] does not heed either.
+/// The world without its freeze, which [`settle`] ignores too.
 fn unfrozen(mut world: World) -> World {
     world.set_freeze(Freeze::default());
     world
 }
 
-/// Whether a node that has just joined gets its first blocks, which are then taken.
+/// Whether a node that has just joined gets its first blocks. They count as taken from then on.
 fn gets_blocks(world: &mut World, name: &NodeName, policy: Policy, now: Now) -> bool {
     world.suppose_all_claims_known();
     let plan = plan::node(world, name, policy, now);

@@ -1,5 +1,5 @@
-//! Which blocks begin to leave: those of pools that take theirs back as soon as the node can do without them, and one that
-//! the node has not needed for long.
+//! Which blocks start draining. A block that must leave does so as soon as the node can do without it. Otherwise one
+//! block does that the node has not needed for long.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::plan::draft::{Draft, NEXT, Step};
 use crate::plan::policy::Policy;
 use crate::plan::subject::{FirstPool, Subject};
 
-/// For how many intervals between questions no block of a node begins to leave after one was kept: what was in the way may
+/// The number of query intervals in which no other block of a node starts draining after one was kept. The cause may
 /// last.
 const RESTS_FOR: u32 = 2;
 
-/// How often that time is doubled at most while an agent goes on with what is taken off: to 16 minutes.
+/// The maximum number of times that this pause doubles while an agent keeps removed blocks: to 16 minutes.
 const MOST_DOUBLED: u32 = 4;
 
 impl<'a> Subject<'a> {
-    /// Lets blocks begin to leave.
+    /// Starts to drain blocks.
     pub(super) fn begin(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let shares = self.shares();
         let leaves = shares.iter().any(|share| self.able_to_leave(share).next().is_some());
@@ -49,7 +49,8 @@ impl<'a> Subject<'a> {
         }
         let n_begun = self.world.n_begun_to_leave(now.uptime);
         let n_more = match surplus {
-            // Not more than could be asked for, so that more than that in a minute is no usual thing.
+            // At most as many as agents may be asked for at the same time. So more than `per_minute` within a minute
+            // is unusual.
             Some(_) => policy.reclaim.at_once.saturating_sub(self.world.n_in_handshake() + n_begun),
             None => policy.reclaim.per_minute.saturating_sub(n_begun),
         };
@@ -65,7 +66,7 @@ impl<'a> Subject<'a> {
         draft.end_if_any_request()
     }
 
-    /// Whether a block of the node was kept a moment ago.
+    /// Whether a block of the node was kept recently. Then none starts draining.
     pub(super) fn rests(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         let until = self.rests_until(policy, now);
         if let Some(until) = until {
@@ -74,7 +75,7 @@ impl<'a> Subject<'a> {
         until.is_some()
     }
 
-    /// Until when no block begins to leave because one was kept.
+    /// The time until which no block starts draining because one was kept.
     pub(super) fn rests_until(&self, policy: Policy, now: Now) -> Option<Duration> {
         let serving = self.serving()?;
         let rest =
@@ -82,8 +83,8 @@ impl<'a> Subject<'a> {
         serving.last_kept.map(|last| last + rest).filter(|until| *until > now.uptime)
     }
 
-    /// Whether too many blocks began to leave nodes within a minute that nobody has asked for. Whatever that comes from, a
-    /// person is to look at it before it goes on.
+    /// Whether too many surplus blocks started draining within a minute. No user has asked for these drains, so an
+    /// administrator must look at the cause before any more.
     fn is_stopped(&self, draft: &mut Draft, surplus: Option<&Claim>, policy: Policy, now: Now) -> bool {
         let n_begun = self.world.n_begun_to_leave(now.uptime);
         let too_many = surplus.is_some() && n_begun >= policy.reclaim.per_minute;
@@ -105,7 +106,7 @@ impl<'a> Subject<'a> {
         stopped
     }
 
-    /// The blocks of a share that are to leave and without which the node has enough, the least used first.
+    /// The blocks of a share that must leave and that the node can do without. The least used comes first.
     fn leaving_now(&self, share: &Share) -> Vec<&'a Claim> {
         let mut able: Vec<&Claim> = self.able_to_leave(share).collect();
         able.sort_by_key(|claim| (self.publisher.n_used_in(self.carrier, claim.cidr), claim.cidr));
@@ -122,9 +123,9 @@ impl<'a> Subject<'a> {
         leaving
     }
 
-    /// The block that the node has not needed for as long as its pool says; notes whether it needs one less.
+    /// The block that the node has not needed for as long as its pool says. Notes whether there is a surplus block.
     ///
-    /// One at a time: what it needs is seen again when that one has left.
+    /// One at a time: the need of the node is computed again when that block has left.
     fn surplus(&self, draft: &mut Draft, policy: Policy, now: Now) -> Option<&'a Claim> {
         let leaves = |claim: &Claim| {
             matches!(claim.state, ClaimState::Draining(_) | ClaimState::Releasing(Reason::Reclaimed))
@@ -168,7 +169,8 @@ impl<'a> Subject<'a> {
         )
     }
 
-    /// The least used block of a share without which little of the rest would be used.
+    /// The least used surplus block of a share. Without it, the node would use only a small part of the remaining
+    /// blocks.
     fn surplus_of(&self, share: &Share) -> Option<Surplus<'a>> {
         let first = self.first_pool(share).map(FirstPool::pool);
         let demand = self.demand_without(share, &BTreeSet::new());

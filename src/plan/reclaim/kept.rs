@@ -1,4 +1,4 @@
-//! Which blocks stay after all, although they had begun to leave: they are held again, and get their addresses back.
+//! Which draining blocks are kept after all. They are held again, and get their addresses back.
 
 use std::collections::BTreeSet;
 
@@ -13,28 +13,28 @@ use crate::plan::policy::Policy;
 use crate::plan::subject::Subject;
 use crate::publisher::answer::Drain;
 
-/// For how many intervals between questions an agent may fail to let the addresses of a block go: it is asked again after
+/// The number of query intervals within which an agent must release the addresses of a block. It is asked again after
 /// each, and the block is closed to pods meanwhile.
 const ANSWERS_WITHIN: u32 = 10;
 
 impl<'a> Subject<'a> {
-    /// Keeps blocks that can't leave any more, and one that the node needs. Nothing has to be asked for that: whoever
-    /// holds a block again gives nothing away.
+    /// Keeps draining blocks that can't leave any more, and one that the node needs. This needs no read or query:
+    /// holding a block again gives no address away.
     pub(in crate::plan) fn keep_what_is_needed(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, policy, now));
         let mut kept: BTreeSet<Cidr> = stays.map(|(claim, _)| claim.cidr).collect();
         for share in self.shares() {
-            // What has to leave is replaced first (`Subject::make_room`).
+            // A block that must leave is replaced first (`Subject::make_room`).
             let needed = self.needed(&share).filter(|claim| !self.world.is_to_leave(claim));
             kept.extend(needed.map(|claim| claim.cidr));
         }
         self.keep(draft, kept, now);
     }
 
-    /// Keeps one block of each of these shares, in which a node needs room that nobody else gives.
+    /// Keeps one block of each of these shares, because the node needs addresses that its pools can't give.
     pub(in crate::plan) fn keep_what_nobody_replaces(&self, draft: &mut Draft, shares: &[Share], now: Now) {
         if self.publisher.takes_off_with_question() {
-            // Its agent gives no more of it to new pods, whatever the claim says.
+            // Its agent gives no more addresses of it to new pods, whether or not the claim is held again.
             return;
         }
         let kept = shares.iter().filter_map(|share| self.needed(share)).map(|claim| claim.cidr).collect();
@@ -46,7 +46,7 @@ impl<'a> Subject<'a> {
         self.hold(draft, claims.map(|known| &known.claim), now);
     }
 
-    /// Whether a block that drains can't leave, or has no reason to any more.
+    /// Whether a draining block can't leave, or need not leave any more.
     fn stays(&self, claim: &Claim, drain: &Drain, policy: Policy, now: Now) -> bool {
         let must_leave = self.world.is_to_leave(claim);
         if matches!(drain, Drain::Stays(_)) {
@@ -61,21 +61,22 @@ impl<'a> Subject<'a> {
             return true;
         }
         let is_down = self.world.agent_on(&self.node.name).is_err();
-        // Of an agent that is not there, nobody knows the release.
+        // The version of an agent that does not run is unknown.
         let release_forbids = !is_down && !self.may_reclaim(policy);
-        // A mark that stands when an agent starts keeps a pod from being restored. None should have the address, and
-        // nobody has to rely on that for long.
+        // A mark that exists when an agent starts keeps a pod from being restored. No pod should have the address,
+        // but nothing should rely on that for long.
         let is_marked_for_nobody = *drain == Drain::Asked && (is_down || self.is_overdue(policy, now));
         release_forbids || is_marked_for_nobody
     }
 
-    /// Whether the agent has not answered for so long that its answer is not waited for.
+    /// Whether the agent has been silent for so long that its answer is not awaited any more.
     fn is_overdue(&self, policy: Policy, now: Now) -> bool {
         let awaited = self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited));
         awaited.is_some_and(|since| since + policy.question_interval * ANSWERS_WITHIN <= now.uptime)
     }
 
-    /// The block that a node gets back because it needs more than what stays: the most used, which would empty last.
+    /// The block that a node gets back because the remaining blocks do not suffice. It is the most used one, which
+    /// would become empty last.
     fn needed(&self, share: &Share) -> Option<&'a Claim> {
         if self.can_do_without(share, &BTreeSet::new()) {
             return None;

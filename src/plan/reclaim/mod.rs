@@ -1,14 +1,15 @@
-//! Taking blocks back from nodes that live, with the consent of their agents (`docs/invariants.md`, Taking a block back).
+//! Reclaims blocks from nodes that still exist, with the consent of their agents (`docs/invariants.md`, Taking a
+//! block back).
 //!
-//! Each step follows from what the objects show, so a replica that ends anywhere is replaced by any other. Keeps one
-//! invariant: a block goes on only while the node can do without it, and while it is known what its agent uses (safety
-//! rule 7); else it is held again.
+//! Each step follows from the objects alone, so a replica that exits at any point is replaced by any other. Keeps one
+//! invariant: a block drains on only while the node can do without it and the use of its agent is known (safety rule
+//! 7). Otherwise the block is held again.
 //!
-//! - [`begin`]: which blocks begin to leave.
-//! - [`room`]: what a node can do without, and how it gets room elsewhere before.
-//! - [`kept`]: which blocks stay after all.
-//! - [`off`]: how whole blocks are taken off in the mode in which agents take whole blocks.
-//! - [`told`]: what is told of blocks that can't leave.
+//! - [`begin`]: which blocks start draining.
+//! - [`room`]: which blocks a node needs.
+//! - [`kept`]: which blocks are kept after all.
+//! - [`off`]: how blocks are removed in the mode whose agents take blocks as a whole.
+//! - [`told`]: the reports about blocks that can't leave.
 
 use std::time::Duration;
 
@@ -34,23 +35,23 @@ mod told;
 
 pub(super) use off::{PODS_AGAIN, no_pod_has_what_was_taken_off};
 
-/// How long a node waits for its turn while agents of too many others are being asked.
+/// How long a node waits for its turn while the agents of too many others are being asked.
 const TURN: Duration = Duration::from_secs(5);
 
-/// For how many intervals between questions one is open before its answer counts as lost.
+/// The number of query intervals after which the answer to an open query counts as lost.
 const LOST_AFTER: u32 = 2;
 
-/// How often the pods are read for which a block waits.
+/// How often the Pods are read that keep a block in use.
 const TOLD_ANEW: Duration = Duration::from_secs(5 * 60);
 
-/// How long what a read of a node's Pods found is not asked again, where it does not fit what is known of the agent, or
-/// was refused.
+/// The time before the next read of a node's Pods, if the last one contradicts the known agent, or if the server
+/// refused it.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const LOOK_AGAIN_AFTER_REFUSAL: Duration = Duration::from_secs(60);
 
 impl<'a> Subject<'a> {
-    /// Goes on with the blocks that leave, and lets others begin. This is the last thing that a node is asked for: whatever
-    /// it lacks comes first.
+    /// Continues the drains of the node and starts others. This is the last step of a decision: every shortage of the
+    /// node comes first.
     pub(super) fn take_back(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         if !self.is_served() && !self.has_any(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed))
         {
@@ -72,7 +73,7 @@ impl<'a> Subject<'a> {
         self.begin(draft, policy, now)
     }
 
-    /// Whether blocks may be taken back from the node's agent, as far as its release goes.
+    /// Whether blocks may be reclaimed from the node's agent, according to its version.
     fn may_reclaim(&self, policy: Policy) -> bool {
         match self.world.support(&self.node.name).0.reclaiming() {
             Reclaiming::Allowed => true,
@@ -85,7 +86,7 @@ impl<'a> Subject<'a> {
         self.world.claims_of(&self.node.name).any(|known| is(&known.claim))
     }
 
-    /// The claims that drain on this carrier, each with how far it has come.
+    /// The claims that drain on this carrier, each with its progress.
     pub(super) fn draining(&self) -> impl Iterator<Item = (&'a Claim, Drain)> {
         let is_draining = |claim: &Claim| claim.state == ClaimState::Draining(self.carrier.uid().clone());
         self.world
@@ -95,8 +96,8 @@ impl<'a> Subject<'a> {
             .map(|claim| (claim, self.publisher.drain(self.carrier, claim)))
     }
 
-    /// Marks in blocks that stay are of an earlier try, or of another controller. As long as they stand, their addresses
-    /// go to no pod, and nobody else removes them (`docs/cilium.md`, Release handshake).
+    /// Release marks in blocks that stay are from an earlier attempt or from another controller. While a mark exists,
+    /// no pod gets its address, and only this controller removes it (`docs/cilium.md`, Release handshake).
     fn clear_stale_marks(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let stays = |known: &&KnownClaim| {
             let claim = &known.claim;
@@ -110,7 +111,8 @@ impl<'a> Subject<'a> {
         self.withdraw(draft, WithdrawalStep::Clear, &stale, policy, now)
     }
 
-    /// The blocks that their agent has let go: it is told so, they are taken off, and it says that it knows.
+    /// Continues with blocks that their agent has released. The controller confirms the release to the agent and
+    /// removes the blocks; then the agent acknowledges the removal.
     fn go_on_with_released(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let released = self.world.claims_of(&self.node.name).map(|known| &known.claim);
         let released = released.filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed));
@@ -120,7 +122,7 @@ impl<'a> Subject<'a> {
                 Leaving::Consented => consented.push(claim.cidr),
                 Leaving::CanGo => can_go.push(claim.cidr),
                 Leaving::Confirmed => confirmed = true,
-                // The lifecycle of the claim goes on with these.
+                // The lifecycle of the claim continues with these.
                 Leaving::LeftOver | Leaving::Off | Leaving::NoConsent | Leaving::NotSeen => {}
             }
         }
@@ -129,7 +131,7 @@ impl<'a> Subject<'a> {
         if confirmed { self.ask_after_silence(draft, policy, now) } else { NEXT }
     }
 
-    /// The blocks that drain.
+    /// Continues with the draining blocks.
     fn go_on_with_draining(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let (mut open, mut empty, mut consented) = (Vec::new(), Vec::new(), Vec::new());
         let mut in_use = false;
@@ -139,7 +141,7 @@ impl<'a> Subject<'a> {
                 Drain::Closed(used) if used.is_empty() => empty.push(claim.cidr),
                 Drain::Asked => draft.note_lasting(Lasting::AgentAwaited),
                 Drain::Consented => consented.push(claim),
-                // Pods have to end first.
+                // Its pods must be deleted first.
                 Drain::Closed(_) => in_use = true,
                 // It is held again.
                 Drain::Stays(_) => {}
@@ -160,7 +162,7 @@ impl<'a> Subject<'a> {
         if in_use { self.look_who_uses(draft, now) } else { NEXT }
     }
 
-    /// Reads the Pods of the node now and then, so that it can be told which of them a block waits for.
+    /// Reads the Pods of the node at intervals, so that the status can name the Pods that a drain waits for.
     fn look_who_uses(&self, draft: &mut Draft, now: Now) -> Step {
         let name = &self.node.name;
         let next = self.world.look(name).map(|look| look.at + TOLD_ANEW).filter(|next| *next > now.uptime);
@@ -171,8 +173,8 @@ impl<'a> Subject<'a> {
         draft.end_if_any_request()
     }
 
-    /// Fences blocks. No question may be open then, and none answered: an answer that stands beside a fence was given
-    /// behind it, and so lists all that the agent will ever have given out of the block.
+    /// Fences blocks. There must be no usage query then, neither open nor answered. So an answer beside a fence was
+    /// given after the fence. It lists all addresses of the block that the agent will ever have assigned.
     fn fence(&self, draft: &mut Draft, blocks: &[Cidr], policy: Policy, now: Now) -> Step {
         match self.publisher.probe(self.carrier) {
             ProbeState::Asked(_) => self.ask_after_silence(draft, policy, now),
@@ -188,7 +190,8 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Asks the agent to let fenced blocks go of which nothing is in use: first whether that is so, then for each address.
+    /// Asks the agent to release fenced blocks that are unused. A usage query confirms that first; then each address
+    /// is asked for.
     fn mark(&self, draft: &mut Draft, empty: &[Cidr], policy: Policy, now: Now) -> Step {
         let is_full = self.world.n_in_handshake() >= policy.reclaim.at_once;
         if is_full && !self.world.is_in_handshake(&self.node.name) {
@@ -199,7 +202,7 @@ impl<'a> Subject<'a> {
             return match self.publisher.probe(self.carrier) {
                 ProbeState::Askable(_) => self.ask(draft, policy, now),
                 ProbeState::Asked(_) => self.ask_after_silence(draft, policy, now),
-                // It is cleared, because it does not say what is known of this agent.
+                // It is cleared, because it is not an answer of the known agent.
                 ProbeState::Answered(_) | ProbeState::None => NEXT,
             };
         }
@@ -209,7 +212,7 @@ impl<'a> Subject<'a> {
         let free: Vec<Cidr> =
             empty.iter().copied().filter(|block| block.entries_in(&pods.holders).next().is_none()).collect();
         if free.is_empty() {
-            // The answer does not list a pod that has an address. It is asked again later.
+            // The answer omits a pod that has an address. The query is repeated later.
             if let ProbeState::Answered(clear) = self.publisher.probe(self.carrier)
                 && !self.is_too_soon(draft, policy, now)
             {
@@ -221,8 +224,8 @@ impl<'a> Subject<'a> {
         self.withdraw(draft, WithdrawalStep::Mark, &free, policy, now)
     }
 
-    /// Whether an answer on the carrier is the ground of the next step, and so is not to be cleared: it says what the known
-    /// agent uses behind a fence.
+    /// Whether the next step relies on an answer on the carrier, so that it must not be cleared. Such an answer
+    /// reports the use of the known agent after a fence.
     pub(super) fn answer_is_needed(&self) -> bool {
         matches!(self.publisher.probe(self.carrier), ProbeState::Answered(_))
             && !self.world.freeze().stops_reclaim()
@@ -233,10 +236,11 @@ impl<'a> Subject<'a> {
                 .any(|(_, drain)| matches!(drain, Drain::Open | Drain::Asked | Drain::Consented))
     }
 
-    /// Releases blocks of which the agent has let every address go, after a second look: from then on nobody publishes
-    /// them. The consent has to be later than the drain, or it may be that of an earlier one. A block is held again where a
-    /// pod has an address of it that the agent does not know of: as long as the marks stand, a start of the agent would
-    /// not restore that pod.
+    /// Releases blocks whose every address the agent has released, after a second read of the Pods. From then on no
+    /// replica publishes them. The consent must be later than the drain; otherwise it may belong to an earlier drain.
+    ///
+    /// A block is held again if a pod has an address of it that the agent does not know of. While the marks exist, an
+    /// agent that starts would not restore that pod.
     fn release(&self, draft: &mut Draft, consented: &[&Claim], policy: Policy, now: Now) -> Step {
         if self.world.use_of(&self.node.name).is_err() {
             return self.ask_after_silence(draft, policy, now);
@@ -256,7 +260,8 @@ impl<'a> Subject<'a> {
             Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
         });
         draft.requests.extend(moves);
-        // Somebody has made a later version of each claim since: what stands on the carrier has to be shown once more.
+        // A later version of each claim has been written since. A later version of the carrier must show the consent
+        // once more.
         if draft.requests.is_empty()
             && let Some(latest) = consented.iter().map(|claim| claim.revision).max()
             && !self.is_too_soon(draft, policy, now)
@@ -267,13 +272,13 @@ impl<'a> Subject<'a> {
         draft.end_if_any_request()
     }
 
-    /// What the Pods of the node are, read after this version of the carrier was known, where its agent is the one whose
-    /// use is known. `None` where that has to be read first, or can't be had.
+    /// The Pods of the node, read after this version of the carrier was known, if its agent is the one whose use is
+    /// known. `None` if that read comes first or is impossible.
     fn look(&self, draft: &mut Draft, now: Now) -> Option<&'a PodsOnNode> {
         self.look_beside(draft, self.world.use_of(&self.node.name).ok()?.agent, |_| true, now)
     }
 
-    /// The same beside this agent, by a read that counts still.
+    /// The Pods of the node beside this agent, from a read for which `counts` holds.
     fn look_beside(
         &self,
         draft: &mut Draft,
@@ -298,7 +303,7 @@ impl<'a> Subject<'a> {
         let again = match &look.found {
             Ok(pods) => match pods.agents.iter().filter(|found| !found.ended).collect::<Vec<_>>()[..] {
                 [only] if is_same(only) => return Some(pods),
-                // The watch of the agents' Pods is late, and will tell.
+                // The watch of the agents' Pods is late, and will show the difference.
                 _ => LOOK_AGAIN,
             },
             Err(_) => LOOK_AGAIN_AFTER_REFUSAL,
@@ -311,9 +316,10 @@ impl<'a> Subject<'a> {
         None
     }
 
-    /// The agent is asked what it uses, if it was not a moment ago. A question that has been open for long is ended: its
-    /// answer may have been lost, and then the agent looks at it again only when something else changes
-    /// (`docs/cilium.md`, Lost answers). It may be another replica's, so what counts is for how long it was seen.
+    /// Sends a usage query to the agent, unless the last one is recent. A query that has been open for long is
+    /// removed: its answer may have been lost. Then the agent looks at it again only when something else changes
+    /// (`docs/cilium.md`, Lost answers). It may be the query of another replica, so the time since it was first seen
+    /// counts.
     fn ask(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         if self.world.agent_on(&self.node.name).is_err() {
             return NEXT;
@@ -340,8 +346,8 @@ impl<'a> Subject<'a> {
         DONE
     }
 
-    /// An agent that has not answered for long is asked what it uses: that has it look at every open mark again
-    /// (`docs/cilium.md`, Lost answers).
+    /// Sends a usage query to an agent that has been silent for long. The query makes the agent look at every open
+    /// mark again (`docs/cilium.md`, Lost answers).
     fn ask_after_silence(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let since =
             self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited)).unwrap_or(now.uptime);
@@ -354,8 +360,8 @@ impl<'a> Subject<'a> {
         self.ask(draft, policy, now)
     }
 
-    /// Adds the write of a step for these blocks, or the read that has to come first: their claims have to be known as of
-    /// the version that is written (safety rule 4). The next step follows if this one has nothing to write.
+    /// Adds the write of a step for these blocks, or the read that comes first. Their claims must be known as of the
+    /// version that is written (safety rule 4). The next step follows if this one has nothing to write.
     fn withdraw(
         &self,
         draft: &mut Draft,
@@ -373,7 +379,7 @@ impl<'a> Subject<'a> {
         DONE
     }
 
-    /// The same for a write that is made, and that these blocks are the ground of.
+    /// Adds this write, or the read of the claims of `blocks` that it relies on.
     fn add_withdrawal(
         &self,
         draft: &mut Draft,
@@ -394,7 +400,7 @@ impl<'a> Subject<'a> {
         });
     }
 
-    /// Whether it is only that the agent has not been seen to say what it uses, so that a question may tell.
+    /// Whether a usage query could help: this process has not seen the agent report its use.
     fn may_ask(&self) -> bool {
         matches!(self.world.use_of(&self.node.name), Err(UseUnknown::NotSeen | UseUnknown::Silent))
     }

@@ -1,10 +1,13 @@
-//! How blocks leave in the mode in which agents take whole blocks: one that is to leave is taken off together with a
-//! question, once no pod is known to have an address of it and its node has what it needs without it.
+//! How blocks leave in the mode whose agents take blocks as a whole. A block that must leave is removed from its
+//! carrier together with a usage query. Before that, no pod may be known to have an address of it, and the node must
+//! have its replacement.
 //!
-//! The agent's answer decides. It says that the block is off, or lists it again because something uses it: then the claim
-//! drains, the block counts as no capacity, because its agent gives no more of it to new pods, and it is taken off again
-//! later. Keeps one invariant: no block is free before an answer without it, and before a read of the node's Pods behind
-//! that answer finds none with an address of it.
+//! The answer of the agent decides. Either it confirms that the block is absent, or it lists the block again because
+//! something uses it. Then the claim drains, and its block counts as no capacity, because the agent gives no more of
+//! it to new pods. The block is removed again later.
+//!
+//! Keeps one invariant: no block is free before an answer without it. After that answer, a read of the node's Pods
+//! must find none with an address of it.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -26,15 +29,17 @@ use crate::publisher::Publisher;
 use crate::publisher::answer::Phase;
 use crate::world::{RunningAgent, World};
 
-/// For how long a read of a node's Pods counts that found nobody with an address of a block: the next pod may get one.
+/// How long a read of a node's Pods counts that found no pod with an address of a block. The next pod may get one.
 const LOOK_COUNTS_FOR: Duration = Duration::from_secs(5);
 
-/// How often the Pods of a node are read that keep its blocks.
+/// How often the Pods of a node are read while they keep its blocks.
 pub(in crate::plan) const PODS_AGAIN: Duration = Duration::from_secs(60);
 
-/// Whether no pod is known to have an address of a block whose agent has answered that it is off. A pod may have got one
-/// a moment before its agent ended, and the next agent does not know of it. Nothing tells whether its agent gave the block
-/// back or it was taken off: its pool may have changed since. Adds the read that has to come first.
+/// Whether no pod is known to have an address of a block that is absent from the answer of its agent. A pod may have
+/// got one just before its agent exited, and the next agent does not know of it.
+///
+/// It is unknown whether the agent released the block by itself or the controller removed it: its pool may have
+/// changed since. Adds the read that comes first.
 pub(in crate::plan) fn no_pod_has_what_was_taken_off(
     world: &World,
     publisher: &Publisher,
@@ -46,14 +51,14 @@ pub(in crate::plan) fn no_pod_has_what_was_taken_off(
     let may_be_forced = is_reclaimed && publisher.takes_off_with_question();
     let Some(carrier) = world.carrier(&claim.node).filter(|_| may_be_forced) else { return true };
     if world.node(&claim.node).is_none() {
-        // Pods go with their Node, and its machine may run on. When its CiliumNode has gone, too, the block cools as every
-        // block of a lost node.
+        // Pods are deleted with their Node, and its machine may keep running. When its CiliumNode is deleted too, the
+        // block cools as any block of a lost node.
         return false;
     }
     let look = world.look_after(carrier);
     let again = match look.map(|look| &look.found) {
         None => Duration::ZERO,
-        // Without the right to read Pods no block is taken off: its agent gave this one back by itself.
+        // Without the right to read Pods the controller removes no block. So the agent released this one by itself.
         Some(Err(_)) if !world.is_to_leave(claim) => return true,
         Some(Err(_)) => LOOK_AGAIN_AFTER_REFUSAL,
         Some(Ok(pods)) => {
@@ -77,14 +82,14 @@ pub(in crate::plan) fn no_pod_has_what_was_taken_off(
 }
 
 impl<'a> Subject<'a> {
-    /// Takes the blocks off that are to leave, as far as the node can do without them.
+    /// Removes blocks that must leave from the carrier, as far as the node can do without them.
     pub(super) fn take_off(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let carried: Vec<&Claim> = self.to_be_taken_off().collect();
         if carried.is_empty() {
             return NEXT;
         }
         self.drain_again(draft, carried.iter().copied().filter(|claim| self.world.is_refused(claim)), now)?;
-        // The answer to a question that stands comes first.
+        // The answer to an open query comes first.
         if self.publisher.is_asked(self.carrier) {
             return DONE;
         }
@@ -101,7 +106,7 @@ impl<'a> Subject<'a> {
         }
         let unused = self.those_without_pods(draft, can_leave, agent, now)?;
         let chosen = self.choose_with_room_elsewhere(draft, &unused, now)?;
-        // A pool would have said so that has other blocks in their place.
+        // A pool that has a replacement would have given it.
         let is_needed = |claim: &&Claim| is_withdrawn(claim) && !chosen.contains(claim);
         self.hold(draft, unused.iter().copied().filter(is_needed), now);
         draft.end_if_any_request()?;
@@ -109,7 +114,7 @@ impl<'a> Subject<'a> {
         self.take_off_forbidden(draft, &chosen, policy, now)
     }
 
-    /// Of these claims, those that nobody may publish any more drain again: the agent goes on with their blocks.
+    /// Claims that were released, so that no replica may publish them, drain again: the agent keeps their blocks.
     fn drain_again<'c>(&self, draft: &mut Draft, claims: impl Iterator<Item = &'c Claim>, now: Now) -> Step {
         draft.requests.extend(claims.filter(|claim| is_withdrawn(claim)).map(|claim| {
             let change = ClaimChange::Drain(self.carrier.uid().clone());
@@ -118,7 +123,7 @@ impl<'a> Subject<'a> {
         draft.end_if_any_request()
     }
 
-    /// Those of these blocks in which no pod of the node has an address. They can't be told while a pod starts.
+    /// The blocks of these in which no pod of the node has an address. This is unknown while a pod is starting.
     fn those_without_pods(
         &self,
         draft: &mut Draft,
@@ -140,12 +145,13 @@ impl<'a> Subject<'a> {
         }
         let is_used = |claim: &&Claim| claim.cidr.entries_in(&pods.holders).next().is_some();
         let (used, unused): (Vec<&Claim>, Vec<&Claim>) = blocks.into_iter().partition(is_used);
-        // Somebody may have taken it off, and its agent may have refused that: this process did not see it.
+        // Another replica or writer may have removed it, and its agent may have refused. This process did not see
+        // that.
         self.drain_again(draft, used.into_iter(), now)?;
         ControlFlow::Continue(unused)
     }
 
-    /// Of these blocks, holds those again that are withdrawn and that the node has come to need: nothing takes them off for
+    /// Holds released claims of these again if the node has come to need their blocks. Nothing removes the blocks for
     /// now.
     fn hold_what_is_needed(&self, draft: &mut Draft, blocks: &[&'a Claim], now: Now) -> Step {
         if !blocks.iter().any(|claim| is_withdrawn(claim)) {
@@ -160,7 +166,7 @@ impl<'a> Subject<'a> {
         draft.end_if_any_request()
     }
 
-    /// Those of these blocks without which the node has enough. First it gets room elsewhere for the others.
+    /// The blocks of these that the node can do without. Claims replacements for the others first.
     fn choose_with_room_elsewhere(
         &self,
         draft: &mut Draft,
@@ -177,7 +183,7 @@ impl<'a> Subject<'a> {
         ControlFlow::Continue(chosen)
     }
 
-    /// Releases claims, so that nobody may publish their blocks any more, as many as the pace allows.
+    /// Releases claims, so that no replica may publish their blocks any more, as many as the limit per minute allows.
     fn forbid(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
         let mut begins: Vec<&Claim> = chosen.iter().copied().filter(|claim| !is_withdrawn(claim)).collect();
         let n_more = policy.reclaim.per_minute.saturating_sub(self.world.n_begun_to_leave(now.uptime));
@@ -192,7 +198,7 @@ impl<'a> Subject<'a> {
         draft.end_if_any_request()
     }
 
-    /// Takes the blocks off the carrier that nobody may publish any more, and publishes others in their place.
+    /// Removes the blocks of released claims from the carrier, and publishes others in their place.
     fn take_off_forbidden(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
         let withdrawn: Vec<&Claim> = chosen.iter().copied().filter(|claim| is_withdrawn(claim)).collect();
         let Some(as_of) = withdrawn.iter().map(|claim| claim.revision).max() else { return NEXT };
@@ -206,8 +212,8 @@ impl<'a> Subject<'a> {
         DONE
     }
 
-    /// Held blocks that take the place of others when those are taken off, in the same write: an agent that had both would
-    /// give back what is more than it needs.
+    /// Held blocks that are published in the same write that removes others. An agent that had both would release the
+    /// surplus.
     pub(in crate::plan) fn room_for_what_goes(&self, about_to_go: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
         let mut room = BTreeSet::new();
         if !self.publisher.takes_off_with_question() {
@@ -221,7 +227,7 @@ impl<'a> Subject<'a> {
             return room;
         }
         for share in self.shares() {
-            // The carrier shows these too, as long as they have not left it.
+            // The carrier shows these too, until they have left it.
             let withdrawn = |claim: &&Claim| is_withdrawn(claim) && self.is_of(claim, &share);
             let withdrawn = going.iter().copied().filter(withdrawn);
             room.extend(self.not_needed(&share, |_| true, withdrawn).into_iter().map(|claim| claim.cidr));
@@ -229,7 +235,7 @@ impl<'a> Subject<'a> {
         room
     }
 
-    /// Of these blocks of a share, those without which the node has enough. For others it gets room elsewhere, where its
+    /// The blocks of these that the node can do without in a share. For the others it claims replacements, if its
     /// pools have enough.
     fn dispensable(
         &self,
@@ -252,7 +258,7 @@ impl<'a> Subject<'a> {
         can_go
     }
 
-    /// As many of these blocks of a share as the node can do without, by what it holds now.
+    /// As many of these blocks of a share as the node can do without, with the blocks that it holds now.
     fn can_go(&self, share: &Share, blocks: &[&'a Claim]) -> Vec<&'a Claim> {
         let mut gone: BTreeSet<Cidr> = self.given_back(share).collect();
         let mut can_go = Vec::new();
@@ -267,14 +273,14 @@ impl<'a> Subject<'a> {
         can_go
     }
 
-    /// The held blocks of a share that are to leave, and that the carrier does not show: they take nothing's place.
+    /// The held blocks of a share that must leave and that the carrier does not show. They replace nothing.
     fn given_back(&self, share: &Share) -> impl Iterator<Item = Cidr> + 'a {
         let to_leave: Vec<&Claim> = self.to_leave(share).collect();
         let (publisher, carrier) = (self.publisher, self.carrier);
         to_leave.into_iter().map(|claim| claim.cidr).filter(move |cidr| !publisher.carries(carrier, *cidr))
     }
 
-    /// The blocks on the carrier that are to leave: held, refused, or about to be taken off.
+    /// The blocks on the carrier that must leave: held, refused, or about to be removed.
     fn to_be_taken_off(&self) -> impl Iterator<Item = &'a Claim> {
         let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
         let can_move = |claim: &Claim| match &claim.state {
@@ -289,8 +295,8 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// Held blocks that are about to be taken off, as far as this process knows: the node already has others in their
-    /// place.
+    /// Held blocks that are about to be removed, as far as this process knows. The node already has their
+    /// replacements.
     pub(in crate::plan) fn about_to_go(&self, policy: Policy, now: Now) -> BTreeSet<Cidr> {
         let may_begin = self.publisher.takes_off_with_question()
             && !self.world.freeze().stops_reclaim()
@@ -313,8 +319,8 @@ impl<'a> Subject<'a> {
         can_go.map(|claim| claim.cidr).collect()
     }
 
-    /// When the Pods of the node are to be read again that keep all of these blocks; `None` where that was not read, or one
-    /// is not kept.
+    /// The time of the next read of the Pods that keep all of these blocks. `None` if no read has shown that, or if
+    /// one of the blocks is not kept.
     fn when_pods_are_read_again(&self, blocks: &[&Claim]) -> Option<Duration> {
         let look = self.world.look(&self.node.name)?;
         let pods = look.found.as_ref().ok()?;
@@ -323,13 +329,15 @@ impl<'a> Subject<'a> {
         are_kept.then_some(look.at + PODS_AGAIN)
     }
 
-    /// Whether the agent that runs on the node began after its predecessor had refused to let a block go. It gives addresses
-    /// of it to new pods again. Clocks that differ only make this be seen late or too early, and another refusal tells.
+    /// Whether the agent of the node started after its predecessor had refused to release a block. The new agent
+    /// gives addresses of the block to new pods again. A clock difference only makes this appear late or too early,
+    /// and then the next refusal corrects it.
     pub(super) fn has_new_agent(&self, claim: &Claim) -> bool {
         self.world.agent_on(&self.node.name).is_ok_and(|agent| agent.started.at > claim.since)
     }
 
-    /// What is in the way of taking a block off, for a person; `None` where nothing is, or blocks are not taken off whole.
+    /// The reason why a block is not removed yet, for a person. `None` if there is none, or if the mode does not
+    /// remove blocks as a whole.
     pub(super) fn why_not_taken_off(&self, claim: &Claim) -> Option<String> {
         if !self.publisher.takes_off_with_question() {
             return None;
@@ -340,7 +348,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether nobody may publish the block of a claim any more.
+/// Whether a claim was released, so that no replica may publish its block any more.
 fn is_withdrawn(claim: &Claim) -> bool {
     claim.state == ClaimState::Releasing(Reason::Reclaimed)
 }

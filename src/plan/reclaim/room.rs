@@ -1,4 +1,4 @@
-//! What a node can do without: how much it uses of what stays, and how it gets room elsewhere before a block leaves.
+//! Which blocks a node needs: the use of the remaining blocks against its thresholds.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,13 @@ use crate::plan::subject::{FirstPool, Subject};
 use crate::publisher::demand::Demand;
 
 impl<'a> Subject<'a> {
-    /// The thresholds of the node in a share: those of its first pool, or the defaults where no pool selects it.
+    /// The thresholds of the node in a share. They are those of its first pool, or the defaults if no pool selects
+    /// it.
     pub(super) fn expand_of(&self, share: &Share) -> Expand {
         self.first_pool(share).map(FirstPool::pool).map_or(Expand::DEFAULT, |pool| pool.expand)
     }
 
-    /// The held blocks of a share that are to leave as soon as the node can do without them: their pool is being
+    /// The held blocks of a share that must leave as soon as the node can do without them: their pool is being
     /// deleted, or their range drains.
     pub(in crate::plan) fn to_leave(&self, share: &Share) -> impl Iterator<Item = &'a Claim> {
         self.occupied()
@@ -23,12 +24,13 @@ impl<'a> Subject<'a> {
             .filter(|claim| self.world.is_to_leave(claim))
     }
 
-    /// Of these, the ones that can leave a node that lives.
+    /// Of these, the blocks that can leave a node that still exists.
     pub(in crate::plan) fn able_to_leave(&self, share: &Share) -> impl Iterator<Item = &'a Claim> {
         self.to_leave(share).filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
     }
 
-    /// Whether what stays is enough without these blocks: for an agent that starts, and by the thresholds of the node.
+    /// Whether the remaining blocks suffice without these: for an agent that starts, and by the thresholds of the
+    /// node.
     pub(super) fn can_do_without(&self, share: &Share, blocks: &BTreeSet<Cidr>) -> bool {
         let rest = self.demand_without(share, blocks);
         rest.capacity >= self.publisher.minimum_for_start(self.carrier, share)
@@ -36,8 +38,8 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether a node whose blocks of a share are used like this needs one of them, which offers so many addresses, so
-/// little that it may be taken back. All that is used counts, also what is used of that block.
+/// Whether a node with this demand in a share has a surplus block that offers this number of addresses. All addresses
+/// in use count, also those of that block.
 pub(super) fn is_surplus(demand: Demand, offered: u128, reclaim: Reclaim, first: Option<&Pool>) -> bool {
     let expand = first.map_or(Expand::DEFAULT, |pool| pool.expand);
     let rest = Demand { capacity: demand.capacity.saturating_sub(offered), ..demand };

@@ -1,4 +1,4 @@
-//! What is told of blocks that are to leave and can't, or do not yet.
+//! Reports about blocks that must leave and can't, or not yet.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::plan::subject::Subject;
 use crate::publisher::answer::Drain;
 
 impl Subject<'_> {
-    /// Reports each block that is to leave, with what it waits for.
+    /// Reports each block that must leave, with the reason for which it waits.
     pub(super) fn tell_of_drains(&self, draft: &mut Draft) {
         for share in self.shares() {
             for claim in self.to_leave(&share) {
@@ -40,10 +40,10 @@ impl Subject<'_> {
         }
     }
 
-    /// Who uses a block, as far as that is known; `None` where nobody is known to.
+    /// The known users of a block; `None` if there are none.
     fn users_of(&self, claim: &Claim, n_used: u128) -> Option<String> {
         let look = self.world.look(&self.node.name);
-        // One that was listed may have ended since, and only then nobody lists it.
+        // A pod of the last read may have been deleted since. Only then its address is in no list.
         let counts =
             |address: &IpAddr| n_used > 0 || look.is_some_and(|look| look.unlisted.contains(address));
         let found = look.and_then(|look| look.found.as_ref().ok());

@@ -1,8 +1,8 @@
-//! The routes of nodes: per node and family the prefixes of its published blocks, adjacent blocks as one prefix.
+//! The routes of nodes: per node and family the prefixes of its published blocks. Adjacent blocks share one prefix.
 //!
-//! Does not know how they are announced. Keeps two invariants: the prefixes of a node
-//! have exactly the addresses of its announced blocks, and no address is announced for two nodes. Where the claims of two
-//! nodes overlap and both are published, neither is announced: a router would send traffic to the wrong machine.
+//! Does not know how routes are announced. Keeps two invariants: the prefixes of a node have exactly the addresses of
+//! its announced blocks, and no address is announced for two nodes. Where the claims of two nodes overlap and both
+//! are published, neither is announced: a router would send traffic to the wrong machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,7 +26,7 @@ pub type Communities = Option<BTreeSet<Community>>;
 pub struct NodeRoutes {
     /// The prefixes, in numeric order.
     pub prefixes: BTreeSet<Cidr>,
-    /// Their communities, of those that have some; `None` if the pool can't be read.
+    /// The communities of the prefixes that have some; `None` if the pool can't be read.
     pub communities: BTreeMap<Cidr, Communities>,
     /// Its blocks that are not announced, each with the reason. Cooling blocks are no longer blocks of the node.
     pub not_announced: BTreeMap<Cidr, NotAnnounced>,
@@ -106,10 +106,10 @@ pub fn announced(world: &World) -> BTreeMap<NodeName, NodeRoutes> {
 
 /// Whether the state of a claim and its carrier let its node announce it.
 ///
-/// - From the moment that it is published.
-/// - Where it is announced already, as long as its node has it: an agent whose carrier is deleted keeps using it.
-/// - A released block is announced as long as its carrier has it, because its agent may still use it. It is never
-///   added: a replica's view of carriers may be old.
+/// - A block is announced from its publication on.
+/// - An announced block remains so while its node has it: an agent whose carrier is deleted keeps using it.
+/// - A released block is announced while its carrier has it, because its agent may still use it. It is never added: a
+///   replica's view of carriers may be old.
 fn may_be_announced(world: &World, claim: &Claim) -> bool {
     match claim.state {
         ClaimState::Held | ClaimState::Draining(_) => {
@@ -145,9 +145,10 @@ pub fn next_hops(node: &Node) -> BTreeMap<Family, IpAddr> {
 /// The announced blocks of one node.
 #[derive(Debug, Clone, Default)]
 struct Blocks {
-    /// The addresses of those that stay, by family and communities: prefixes that differ in them never become one.
+    /// The addresses of the blocks that stay, by family and communities. Prefixes that differ in these are never
+    /// merged.
     staying: BTreeMap<(Family, Communities), AddressSet>,
-    /// Those that are leaving.
+    /// The blocks that are leaving.
     leaving: BTreeMap<Cidr, Communities>,
 }
 
@@ -160,8 +161,8 @@ impl Blocks {
         }
     }
 
-    /// The fewest prefixes for the blocks that stay, and each leaving block by itself: its withdrawal then changes no prefix
-    /// of a block that stays.
+    /// The fewest prefixes for the blocks that stay, and one prefix for each leaving block. So the withdrawal of a
+    /// leaving block changes no prefix of a block that stays.
     fn prefixes(mut self) -> BTreeMap<Cidr, Communities> {
         let mut staying = BTreeMap::new();
         for ((_, communities), addresses) in self.staying {

@@ -44,12 +44,13 @@ fn is_known(world: &World, network: Cidr) -> bool {
         || world.ledger().overlapping_claims(network).next().is_some()
 }
 
-/// The exporter's paths in the table of a central daemon, by the node to which they lead.
+/// The exporter's paths in the table of a central daemon, by node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Led {
     /// The prefixes that lead to each node with blocks.
     pub to_nodes: BTreeMap<NodeName, BTreeSet<Cidr>>,
-    /// The paths that lead to no node with blocks, or are in no range of a pool, and the address of each.
+    /// The paths that lead to no node with blocks, or that are in no range of a pool. Each has the address that it
+    /// leads to.
     pub astray: BTreeMap<Cidr, String>,
 }
 

@@ -1,13 +1,16 @@
-//! The FRRConfigurations of the controller: one per node, with the sessions of a template and the prefixes of the node.
+//! The FRRConfigurations of the controller: one per node, with the sessions of a template and the prefixes of the
+//! node.
 //!
-//! Does not know how they are written. Keeps these invariants, for every replica however old its view is:
+//! Does not know how they are written. Keeps these invariants, for every replica with any view, however old:
 //!
-//! - One is created without prefixes, and gets prefixes only after it was read back with the right selector. So a late create
-//!   announces nothing.
+//! - One is created without prefixes, and gets prefixes only after a read has shown the right selector. So a late
+//!   create announces nothing.
 //! - One that selects anything but its own node is deleted at once.
 //! - A prefix is added only while no other of them has an address of it.
 //! - Each write carries uid and version. Prefixes are changed only if all claims of the node are known as of that
-//!   version, and an object of an absent node is deleted only after a read of the Node. So a version without a block, later than its release, stays without it ([`super::withdrawal`]).
+//!   version. An object of an absent node is deleted only after a read of the Node.
+//!
+//! So if a version later than a block's release lacks the block, no later version has it ([`super::withdrawal`]).
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,9 +43,9 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(3);
 /// How long a prefix stays beside the prefixes that take its place. FRR withdraws a network at once, and announces another
 /// one up to 13 s after the write: 3 s until the reload, 5 s for a slow one, and 5 s until a changed route map counts.
 const BESIDE_FOR: Duration = Duration::from_secs(20);
-/// How long an FRRConfiguration stays without prefixes before it is deleted: longer than a reload takes.
+/// How long an FRRConfiguration without prefixes remains before it is deleted: longer than a reload takes.
 const WITHDRAWN_WITHIN: Duration = Duration::from_secs(15);
-/// After how many refusals in a row an FRRConfiguration is deleted with its prefixes.
+/// The number of refusals in a row after which an FRRConfiguration is deleted with its prefixes.
 const REFUSED_OFTEN: u32 = 5;
 /// The minimum time between two FRRConfigurations that get the sessions of a changed template.
 const ROLLOUT_INTERVAL: Duration = Duration::from_secs(1);
@@ -84,7 +87,7 @@ pub(super) fn routes(world: &World, frr: &Frr, now: Now) -> RoutesPlan {
                     exact.get_or_insert((found, hostname));
                 }
             }
-            // It is for another node, or for all.
+            // It selects another node, or all nodes.
             Some(_) => round.delete(found, node),
             None => round.delete_unwanted(found, node),
         }
@@ -108,8 +111,8 @@ struct Wanted {
     hostname: String,
 }
 
-/// The nodes that get an FRRConfiguration: those that have blocks or may get some. It is there before the first block, so
-/// that its sessions are up by then.
+/// The nodes that get an FRRConfiguration: those that have blocks or may get some. It exists before the first block,
+/// so that its sessions are up by then.
 fn wanted(world: &World, frr: &Frr, plan: &mut RoutesPlan) -> BTreeMap<FrrName, Wanted> {
     let mut by_hostname: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
     let mut without = Vec::new();
@@ -206,12 +209,12 @@ struct Round<'a> {
     now: Now,
     /// The sessions of the template, if it can be used.
     sessions: Option<Sessions>,
-    /// The answer of [`present`]. Few passes add a prefix, and need it.
+    /// The result of [`present`]. Only the few passes that add a prefix need it.
     present: OnceCell<PrefixIndex<FrrName>>,
     plan: RoutesPlan,
 }
 
-/// Every prefix of an FRRConfiguration with a name of ours. Another writer may have taken the labels off.
+/// Every prefix of an FRRConfiguration with a name of ours. Another writer may have removed the labels.
 fn present(frr: &Frr) -> PrefixIndex<FrrName> {
     let mut present = PrefixIndex::default();
     let all = frr.configurations().ok().into_iter().flat_map(|all| all.values());
@@ -236,8 +239,8 @@ impl Round<'_> {
         self.write(FrrWrite { name: name.clone(), node: node.name.clone(), change });
     }
 
-    /// Deletes an FRRConfiguration: its node is gone, or it selects other nodes. That does not wait for the interval,
-    /// and for the pause after a refused write only if it selects one host name.
+    /// Deletes an FRRConfiguration: its node is deleted, or it selects other nodes. That does not wait for the
+    /// interval. It waits for the pause after a refused write only if it selects one host name.
     fn delete(&mut self, found: &FrrConfiguration, node: &NodeName) {
         self.report(&found.name, node, self.frr.writing(&found.name).routes.why);
         if found.is_deleting || self.world.is_in_flight(&Target::Frr(found.name.clone())) {
@@ -254,7 +257,8 @@ impl Round<'_> {
         self.plan.requests.insert(0, Write::Frr(write).into());
     }
 
-    /// Deletes an FRRConfiguration of a node that should have none, once that is known to be later than the object.
+    /// Deletes an FRRConfiguration of a node that should have none, once this is known as of a time later than the
+    /// object.
     fn delete_unwanted(&mut self, found: &FrrConfiguration, node: &NodeName) {
         let is_of_host = matches!(found.selector, Selector::Hostname(_));
         let is_absent = self.world.node(node).is_none();
@@ -280,8 +284,8 @@ impl Round<'_> {
         }
     }
 
-    /// Takes the prefixes off an FRRConfiguration first. The end of a session withdraws no route where the router helps its
-    /// neighbors to restart gracefully.
+    /// Removes the prefixes of an FRRConfiguration first. The loss of a session withdraws no route where the router
+    /// helps its neighbors to restart gracefully.
     fn withdraw_and_delete(&mut self, found: &FrrConfiguration, node: &NodeName) {
         let writing = self.frr.writing(&found.name);
         let Selector::Hostname(hostname) = &found.selector else { return self.delete(found, node) };
@@ -397,8 +401,8 @@ impl Round<'_> {
         self.write(FrrWrite { name: found.name.clone(), node: node.name.clone(), change });
     }
 
-    /// The prefixes that come next on the way to `announced`. While a prefix takes the place of others, as two blocks become
-    /// one prefix, the others stay beside it for a while.
+    /// The next prefixes on the way to `announced`. While a prefix replaces others, as when two blocks become one
+    /// prefix, the others stay beside it for a while.
     fn step(
         &mut self,
         found: &FrrConfiguration,
@@ -420,7 +424,7 @@ impl Round<'_> {
         announced.iter().chain(beside).copied().collect()
     }
 
-    /// The latest release of a block of the node that the version of its FRRConfiguration does not follow.
+    /// The latest release of a block of the node that is later than the version of its FRRConfiguration.
     fn released_later(&self, found: &FrrConfiguration, node: &NodeName) -> Option<Revision> {
         let claims = self.world.claims_of(node).map(|known| &known.claim);
         let released = claims.filter(|claim| matches!(claim.state, ClaimState::Releasing(_)));
@@ -428,7 +432,7 @@ impl Round<'_> {
         waiting.map(|claim| claim.revision).max()
     }
 
-    /// Writes this object again where a released block of a node without an object waits for the watch to come past its
+    /// Writes this object again if a released block of a node without an object waits for the watch to pass its
     /// release. Any other write has the same effect.
     fn touch_for_others(&mut self, found: &FrrConfiguration, node: &Wanted) {
         let is_frr = |request: &Request| matches!(request, Request::Write(Write::Frr(_)));
@@ -460,7 +464,7 @@ impl Round<'_> {
         }
     }
 
-    /// Whether an FRRConfiguration may be written now; otherwise it is looked at when it may.
+    /// Whether an FRRConfiguration may be written now. Otherwise the plan wakes at the time when it may.
     fn is_due(&mut self, name: &FrrName, pause: Option<Duration>) -> bool {
         if self.world.is_in_flight(&Target::Frr(name.clone())) {
             return false;

@@ -1,4 +1,4 @@
-//! The paths of the exporter in the table of a GoBGP daemon: for each prefix that a node announces one, with the node's
+//! The paths of the exporter in the table of a GoBGP daemon: one per prefix that a node announces, with the node's
 //! InternalIP as the next hop.
 //!
 //! Does not know how requests are sent. Keeps these invariants:
@@ -6,7 +6,7 @@
 //! - Nothing is changed before the table was listed in this term of leading, nor after a request without an answer.
 //! - A path of a node is changed only if its claims were read in this term: the watches of a new leader may be late.
 //! - A prefix is added only while the table has no address of it by another next hop.
-//! - A path whose addresses all stay with its node is withdrawn only after the paths that take its place were added.
+//! - A path whose addresses all stay with its node is withdrawn only after the paths that replace it were added.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -29,13 +29,14 @@ use crate::net::prefixes::PrefixIndex;
 use crate::world::World;
 use crate::world::gobgp::{Announcing, Gobgp};
 
-/// How often the table is listed even if nothing changes. This is how long a wrong path of a replica that was paused remains.
+/// How often the table is listed even if nothing changes. A wrong path of a replica that was paused remains for that
+/// long.
 const LISTED_EVERY: Duration = Duration::from_secs(30);
 /// The minimum time between two lists.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of changes in one request: a second's work for the daemon, and well within a Lease.
 const MAX_CHANGES: usize = 500;
-/// How long a read of a node's claims is waited for before another one is sent.
+/// How long the answer to a read of a node's claims is awaited before the next read.
 const READ_AGAIN: Duration = Duration::from_secs(3);
 
 /// The request that makes routers know the routes of all nodes.
@@ -81,7 +82,7 @@ pub(super) fn routes(world: &World, gobgp: &Gobgp, now: Now) -> RoutesPlan {
 /// Lists the table at this time.
 fn list_at(at: Duration, gobgp: &Gobgp, plan: &mut RoutesPlan, now: Now) {
     if gobgp.is_busy() {
-        // Its end is news.
+        // The completion of that request is news.
     } else if at <= now.uptime {
         plan.rib = Some(RibRequest::List);
     } else {
@@ -93,7 +94,7 @@ fn wake_at(plan: &mut RoutesPlan, at: Duration) {
     plan.wake = Some(plan.wake.map_or(at, |before| before.min(at)));
 }
 
-/// When a list is due that proves that the path of a released block is gone.
+/// The time at which a list is due that would prove that the path of a released block is withdrawn.
 fn proof_due(world: &World, gobgp: &Gobgp) -> Option<Duration> {
     let released = world.claims().map(|known| &known.claim).filter(|claim| {
         let is_released = matches!(claim.state, ClaimState::Releasing(_));
@@ -101,7 +102,7 @@ fn proof_due(world: &World, gobgp: &Gobgp) -> Option<Duration> {
     });
     let waiting = released.filter_map(|claim| world.route_looked_for_since(claim));
     let latest = waiting.filter(|since| !gobgp.proves_since(*since)).max()?;
-    // A list proves nothing about the moment in which it was decided.
+    // A list proves nothing about the moment of its own decision.
     let later = Duration::from_millis(1) + latest.max(gobgp.settles().unwrap_or_default());
     Some(gobgp.listed().map_or(later, |listed| later.max(listed + LIST_INTERVAL)))
 }
@@ -127,7 +128,7 @@ fn wanted<'a>(world: &'a World, gobgp: &Gobgp, plan: &mut RoutesPlan) -> BTreeMa
                     let communities = match routes.communities.get(&prefix) {
                         None => BTreeSet::new(),
                         Some(Some(communities)) => communities.clone(),
-                        // The path keeps those that it has.
+                        // The path keeps its present communities.
                         Some(None) => {
                             present(prefix).map(|path| path.communities.clone()).unwrap_or_default()
                         }
@@ -215,7 +216,8 @@ impl<'a> Round<'a> {
         changes
     }
 
-    /// The paths that the table should not have: those that are withdrawn first, and those that others take the place of.
+    /// The paths that the table should not have: first those to withdraw at once, then those that other paths
+    /// replace.
     fn withdrawals(&self) -> (Vec<RibChange>, Vec<RibChange>) {
         let (mut urgent, mut replaced) = (Vec::new(), Vec::new());
         for (prefix, path) in &self.rib.own {
@@ -240,7 +242,7 @@ impl<'a> Round<'a> {
         (urgent, replaced)
     }
 
-    /// The paths that the table lacks, as many as there is room for.
+    /// The paths that the table lacks, up to the maximum number of paths.
     fn adds(&mut self) -> Vec<RibChange> {
         let mut n_paths = self.rib.own.len();
         let max = self.gobgp.policy().max_prefixes;

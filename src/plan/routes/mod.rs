@@ -24,7 +24,7 @@ use crate::model::time::Now;
 use crate::world::World;
 use crate::world::exporter::Exporter;
 
-/// The requests that make routers know the routes of all nodes, and the problems. The leader reports them.
+/// The requests that make routers know the routes of all nodes, and the problems. Only the leader makes them.
 pub fn routes(world: &World, now: Now) -> RoutesPlan {
     if world.leadership() != Leadership::Leads {
         return RoutesPlan::default();

@@ -1,4 +1,4 @@
-//! Blocks that Cilium's own BGP announces too. A block that one of both withdraws keeps its route by the other.
+//! Blocks that Cilium's own BGP announces too. A block that one of the two withdraws keeps the route of the other.
 
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::ObjectKind;

@@ -1,13 +1,16 @@
-//! Whether the route of a block is gone, before the block cools: otherwise a router could send the traffic of another node's
-//! pods to the node that had it.
+//! Whether the route of a block is withdrawn before the block cools. Otherwise a router could send the traffic of
+//! another node's pods to the former node.
 //!
-//! The proof is a version of the node's FRRConfiguration that is later than the release of the claim and announces nothing of
-//! the block. Where the node has none, the watch of FRRConfigurations has to have come past the release. Any write that
-//! could announce it again carries an earlier version, and is refused. Then the daemon of the node has to say that it runs
-//! without the block. A daemon may be unable to say so, and has [`DAEMON_ANSWERS_WITHIN`].
+//! The proof is a version of the node's FRRConfiguration that is later than the release of the claim and announces
+//! nothing of the block. For a node without one, the watch of FRRConfigurations must have passed the release. Any
+//! write that could announce the block again carries an earlier version, and is refused.
 //!
-//! With GoBGP the proof is a list of its table that was decided after the release was known, and has no path of the block.
-//! A daemon that does not answer may announce the block for as long as it runs, so nothing ends that wait.
+//! Then the daemon of the node must report that it runs without the block. A daemon may be unable to do so, and has
+//! [`DAEMON_ANSWERS_WITHIN`].
+//!
+//! With GoBGP the proof is a list of its table without a path of the block. The list must have been decided after the
+//! release was known. A daemon that does not answer may announce the block for as long as it runs, so that wait has
+//! no limit.
 
 use std::time::Duration;
 
@@ -24,13 +27,13 @@ use crate::world::exporter::Exporter;
 use crate::world::frr::Frr;
 use crate::world::gobgp::Gobgp;
 
-/// How long a daemon may say that it still announces a block, or say nothing at all. It reloads within seconds, and reports
-/// every 2 m; a lost node never does.
+/// How long a daemon may report that it still announces a block, or report nothing at all. It reloads within seconds,
+/// and reports every 2 m; a lost node never does.
 const DAEMON_ANSWERS_WITHIN: Duration = Duration::from_secs(10 * 60);
-/// How long a route may remain before it is a finding, and how often it is looked for from then on.
+/// How long a route may remain before a finding reports it, and how often the controller looks for it from then on.
 const TOLD_FROM: Duration = Duration::from_secs(60);
 
-/// Whether the route of a block is gone, or its daemon has had its time.
+/// Whether the route of a block is withdrawn, or the time of its daemon has run out.
 pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
     let remains = match world.exporter() {
         Some(Exporter::FrrK8s(frr)) => remains(frr, claim),
@@ -81,14 +84,14 @@ fn remains_in_table(world: &World, gobgp: &Gobgp, claim: &Claim) -> Option<Strin
     (!is_proven).then(|| format!("GoBGP {daemon} has not listed its table since its release"))
 }
 
-/// Where the route of a block may be, and how that is known; `None` if it is gone.
+/// Where the route of a block may be, and the evidence for that; `None` if it is withdrawn.
 fn remains(frr: &Frr, claim: &Claim) -> Option<(RouteAt, String)> {
     let (block, node) = (claim.cidr, &claim.node);
     let configurations = match frr.configurations() {
         Ok(configurations) => configurations,
         Err(why) => return Some((RouteAt::Configured, why.to_owned())),
     };
-    // Another writer may have taken the labels off one of ours.
+    // Another writer may have removed the labels of one of ours.
     let ours = configurations.values().filter(|found| found.has_our_name());
     let mut announcing = ours.filter(|found| found.overlaps(block)).map(|found| &found.name).peekable();
     if announcing.peek().is_some() {
@@ -100,7 +103,7 @@ fn remains(frr: &Frr, claim: &Claim) -> Option<(RouteAt, String)> {
             return Some((RouteAt::Configured, why));
         }
         None if frr.position() <= Some(claim.revision) => {
-            // The exporter writes to one of them, if there is any. Then the watch comes past the release.
+            // The exporter writes to one of the objects, if there is any. Then the watch passes the release.
             let has_some = configurations.values().any(|found| found.of_node.is_some());
             let at = if has_some { RouteAt::Configured } else { RouteAt::Running };
             return Some((at, "no FRRConfiguration has changed since its release".to_owned()));
