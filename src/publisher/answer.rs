@@ -1,4 +1,4 @@
-//! The questions to a publisher and its answers, which are the same for every mode.
+//! The queries to a publisher and its answers, which are the same for every mode.
 
 use std::net::IpAddr;
 
@@ -10,26 +10,27 @@ use crate::model::request::{BumpVersion, Read, Request, UsageProbe, Write};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 
-/// What is known of a block that is being taken off a node.
+/// The evidence about a block that is being removed from a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Removal<'a> {
     /// The claim of the block; its state is Releasing.
     pub claim: &'a Claim,
     /// The carrier of its node, if there is one.
     pub carrier: Option<Carrier<'a>>,
-    /// Whether the carrier has anything of the block.
+    /// Whether the carrier has any part of the block.
     pub is_carried: bool,
-    /// The latest revision as of which its CiliumNode is known not to exist.
+    /// The latest revision at which its CiliumNode is known to be absent.
     pub absent_as_of: Option<Revision>,
-    /// Whether its Node exists, at some time after the claim got to where it is; `None` where that has to be read.
+    /// Whether its Node exists, at some time after the claim came to its present state. `None` if a read must show
+    /// that first.
     pub presence: Option<&'a Presence>,
-    /// As of which revision the latest question was asked that the agent of this carrier has answered without the block.
+    /// The revision of the latest usage query that the agent of this carrier has answered without the block.
     pub answered: Option<Revision>,
 }
 
 impl Removal<'_> {
-    /// The proof where a version of the CiliumNode is enough: one without the block, later than the claim, or none at all
-    /// as of a later revision.
+    /// The proof where a version of the CiliumNode suffices: one without the block, later than the claim, or its
+    /// absence at a later revision.
     #[must_use]
     pub fn shown_by_version(self) -> Absence {
         let Self { claim, carrier, is_carried, absent_as_of, .. } = self;
@@ -45,114 +46,114 @@ impl Removal<'_> {
     }
 }
 
-/// Whether a block is known to be off its node as of a time after its claim moved to Releasing.
+/// Whether a block is known to be absent from its node, as of a time after its claim moved to Releasing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "it is made for a released claim and taken apart at once")]
 pub enum Absence {
-    /// It is known to be off.
+    /// It is known to be absent.
     Proven,
     /// This request may prove it.
     Provable(Request),
-    /// Something else has to happen first.
+    /// Something else must happen first.
     NotYet,
 }
 
-/// What keeps a block on its carrier.
+/// The reason why a block stays on its carrier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Stays {
-    /// It is the first of its family, which the datapath of the node takes as its own.
+    /// It is the first of its family, which the datapath of the node uses as its own.
     #[error(
         "the first block of a node stays; drain the node, delete its Node and CiliumNode, and let it join again"
     )]
     Primary,
-    /// In the mode a node has one block of each family for its life, and a node that returns gets it again.
+    /// In this mode a node has one block of each family for its life, and a node that returns gets it again.
     #[error(
         "the only block of a node stays; drain the node, delete its Node and CiliumNode, and let it join again \
          after reuseAfterNodeLoss of the pool"
     )]
     ForLife,
-    /// The carrier does not show exactly what the claim offers.
+    /// The carrier does not show exactly the addresses that the claim offers.
     #[error("the CiliumNode does not match its claim")]
     Incomplete,
-    /// An address is kept for somebody, who would get it whatever its agent has agreed to.
+    /// An address is kept for an owner, who would get it even if the agent had agreed to release it.
     #[error("{0} is reserved for {1}")]
     Owned(IpAddr, String),
-    /// The agent has an address of it for itself, and takes it again when it starts.
+    /// The agent uses an address of it for itself, and will use it again when it restarts.
     #[error("the agent uses {0} for its {1}; drain the node, reboot it, and delete its Node and CiliumNode")]
     AgentsOwn(IpAddr, &'static str),
-    /// An address is on its way off by another hand, or by an earlier try.
+    /// Another writer is removing an address, or an earlier attempt of ours has left its mark.
     #[error("{0} has a release mark of another drain")]
     Marked(IpAddr),
     /// The agent has given the address to a pod.
     #[error("the agent keeps {0}")]
     Refused(IpAddr),
-    /// An address is in use although its agent has let it go.
+    /// An address is in use although its agent has released it.
     #[error("{0} is in use")]
     Used(IpAddr),
-    /// Without it the agent would not start again.
+    /// The agent could not start again without it.
     #[error("spec.ipam.min-allocate is {0}, and the node would have fewer addresses")]
     MinAllocate(u32),
 }
 
-/// How far a block has come whose claim is Draining.
+/// The progress of a block whose claim is Draining.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drain {
     /// Its agent may give its addresses to new pods.
     Open,
-    /// No new pod gets an address of it, as soon as its agent has seen that; these are in use.
+    /// No new pod gets an address of it, once its agent has seen that. These addresses are in use.
     Closed(AddressSet),
-    /// Its agent was asked to let each address go, and has not answered for all of them.
+    /// Its agent was asked to release each address, and has not answered for all of them.
     Asked,
-    /// Its agent lets every address go, and uses none.
+    /// Its agent has released every address, and uses none.
     Consented,
     /// It can't leave.
     Stays(Stays),
 }
 
-/// How far a block has come whose claim is Releasing because its agent has let it go.
+/// The progress of a block whose claim is Releasing because its agent has released the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
-    /// The agent lets every address go, and is to be told that they are released.
+    /// The agent has released every address; the controller must confirm that next.
     Consented,
-    /// It can be taken off.
+    /// It can be removed.
     CanGo,
-    /// It is off, and the agent has not said that it knows.
+    /// It is removed, and the agent has not acknowledged that.
     Confirmed,
-    /// It is off, and something of the steps is left that its agent does not remove.
+    /// It is removed, and a mark of the handshake remains that its agent does not remove.
     LeftOver,
-    /// Nothing of it is left.
+    /// Neither the block nor a mark remains.
     Off,
-    /// It is there, and this version does not show that the agent lets it go.
+    /// It is on the carrier, and this version does not show that the agent has released it.
     NoConsent,
-    /// The same, and this version is older than the claim as it is now: a later one is to come.
+    /// The same, and this version is older than the present version of the claim. A later one will come.
     NotSeen,
 }
 
-/// Whether an agent was asked which addresses it uses, and the next step.
+/// Whether there is a usage query to the agent, and the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeState {
-    /// It was not asked; this asks it.
+    /// There is none; this sends one.
     Askable(UsageProbe),
-    /// It was asked and has not answered; this ends the question.
+    /// There is one without an answer; this removes it.
     Asked(UsageProbe),
-    /// It was asked and has answered; this removes the question.
+    /// There is one with an answer; this removes it.
     Answered(UsageProbe),
-    /// In this mode agents are not asked.
+    /// This mode has no usage queries.
     None,
 }
 
-/// What a node holds of one family: the question is whether that is enough.
+/// The holding of a node in one family, to decide whether it suffices.
 #[derive(Debug, Clone, Copy)]
 pub struct Holding {
     /// How many blocks.
     pub n_blocks: usize,
     /// Its addresses, and how many of them are used.
     pub demand: Demand,
-    /// Whether the first grant is over.
+    /// Whether the first grant is complete.
     pub phase: Phase,
 }
 
-/// Whether the first grant of a node is over.
+/// Whether the first grant of a node is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// It is not: the carrier has no block of ours yet.

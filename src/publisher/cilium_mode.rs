@@ -1,4 +1,4 @@
-//! What one mode of Cilium answers, with the answers that most modes share.
+//! The answers of one mode of Cilium, with the defaults that most modes share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,12 +23,12 @@ use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
-/// A mode of Cilium: questions about one node, answered from values.
+/// A mode of Cilium: queries about one node, answered from values.
 ///
-/// The default of an answer is that of the modes whose agents take whole blocks from a CiliumNode, and are neither asked nor
-/// made to let one go. There is none where a wrong answer could give a node addresses that another one has.
+/// The default of an answer fits modes whose agents take whole blocks from a CiliumNode, without a usage query or a
+/// release handshake. A method has no default if a wrong answer could give a node addresses of another one.
 pub trait CiliumMode: fmt::Display {
-    /// The kind of the object that carries a node's blocks.
+    /// The kind of the carrier.
     fn carrier_kind(&self) -> Kind {
         Kind::CiliumNode
     }
@@ -41,7 +41,7 @@ pub trait CiliumMode: fmt::Display {
     /// The families that the agents run. An agent needs addresses of each before it can start.
     fn families(&self) -> &BTreeSet<Family>;
 
-    /// Whether a node gets one block of each family and never another, so that a pool neither sizes nor shrinks it.
+    /// Whether a node gets one block of each family and never another. Then its pools neither size nor shrink it.
     fn gives_one_block(&self) -> bool {
         false
     }
@@ -56,23 +56,27 @@ pub trait CiliumMode: fmt::Display {
         widest_block(family)
     }
 
-    /// Whether agents say how much they need, and give back what is more, so that no threshold of a pool counts.
+    /// Whether agents report how many addresses they need, and release the surplus. Then no threshold of a pool
+    /// counts.
     fn agents_ask(&self) -> bool {
         false
     }
 
-    /// Whether agents say on the carrier which addresses they use. If not, nobody is asked, and nothing is told of it.
+    /// Whether agents report on the carrier which addresses they use. If not, there are no usage queries and no
+    /// reports about use.
     fn shows_use(&self) -> bool {
         false
     }
 
-    /// Whether agents give out every address of a block but its ends, and can't be kept from single ones.
+    /// Whether agents assign every address of a block except the first and last one, and can't be kept from single
+    /// ones.
     fn gives_whole_blocks(&self) -> bool {
         true
     }
 
-    /// Why a carrier is left alone: it has addresses of another writer which can't be blocks of this node.
-    /// `is_claimed` says whether a block is a claim of the node, and `why_not` why one without a claim can't become one.
+    /// Why a carrier is left alone: it has addresses of another writer that can't be blocks of this node.
+    /// `is_claimed` says whether a block is a claim of the node. `why_not` says why a block without a claim can't
+    /// become one.
     fn foreign_blocks(
         &self,
         carrier: Carrier<'_>,
@@ -80,7 +84,8 @@ pub trait CiliumMode: fmt::Display {
         why_not: &dyn Fn(Cidr) -> Option<String>,
     ) -> Option<Finding>;
 
-    /// A text on the carrier that could not be read, and that its agent may read otherwise. Then nothing is written there.
+    /// A text on the carrier that could not be read, and that its agent may read in another way. Then nothing is
+    /// written there.
     fn malformed<'a>(&self, carrier: Carrier<'a>) -> Option<&'a Malformed> {
         carrier.malformed().first()
     }
@@ -88,17 +93,17 @@ pub trait CiliumMode: fmt::Display {
     /// Whether the carrier lists exactly this block.
     fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool;
 
-    /// The addresses of `cidr` that the carrier offers to its agent in any form. A listed block that overlaps `cidr`
-    /// counts as a whole.
+    /// The addresses of `cidr` that the carrier offers to its agent in any form. Of a listed block that overlaps
+    /// `cidr` every address counts.
     fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet;
 
-    /// Whether the carrier lists blocks that nobody can change, and nothing on it shows any address of this one.
+    /// Whether the carrier lists immutable blocks, and no field on it shows any address of this one.
     fn never_had(&self, _carrier: Carrier<'_>, _block: Cidr) -> bool {
         false
     }
 
-    /// In a mode with one block for life: those of these claims of which nothing shows which one the agent has. `former` is
-    /// what the carrier before this one listed.
+    /// In a mode with one block for life: the blocks of these claims if no object shows which of them the agent has.
+    /// `former` has the list of the carrier before this one.
     fn undecided(&self, claims: &[&Claim], former: Option<&FormerCarrier>) -> Vec<Cidr>;
 
     /// How many addresses of `cidr` the agent can give to pods.
@@ -114,40 +119,42 @@ pub trait CiliumMode: fmt::Display {
         AddressSet::new()
     }
 
-    /// The blocks that the carrier lists and whose agent can hand out addresses of them.
+    /// The blocks that the carrier lists and whose addresses its agent can assign.
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr>;
 
-    /// What an address is reserved for, where the agent has it for itself or it is kept for that.
+    /// The purpose for which an address is reserved, if its agent uses it for itself or an owner is set.
     fn reserved_for(&self, _carrier: Carrier<'_>, _address: IpAddr) -> Option<String> {
         None
     }
 
-    /// The addresses of a block on the carrier that its agent can't hand out.
+    /// The addresses of a block on the carrier that its agent can't assign.
     fn withheld_in(&self, _carrier: Carrier<'_>, block: Cidr) -> AddressSet {
         ends(block)
     }
 
-    /// How many addresses of a block its agent can give to pods if these are withheld. Where no single addresses are
-    /// written, it gives all of a block but its ends; a block in which others are withheld offers nothing there.
+    /// The number of addresses of a block that its agent can give to pods if these are unavailable. Where no single
+    /// addresses are written, an agent gives all of a block except the first and last one. There a block with any
+    /// other unavailable address offers nothing.
     fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
         ends::n_offered(block, withheld)
     }
 
-    /// Whether the agent of this carrier takes blocks off by itself, and has said what it needs: a block that is held, not
-    /// carried and not needed is one that it let go.
+    /// Whether the agent of this carrier removes blocks by itself, and has reported its need. Then it has released
+    /// every held block that is neither published nor needed.
     fn agent_lets_go(&self, _carrier: Carrier<'_>) -> bool {
         false
     }
 
-    /// As of which revision we asked the question that the agent has answered between these versions of one carrier.
+    /// The revision of our usage query that the agent has answered between these versions of one carrier.
     fn answered(&self, _before: Carrier<'_>, _after: Carrier<'_>) -> Option<Revision> {
         None
     }
 
-    /// A sign that somebody else allocates for the node of this carrier. Then nothing is claimed or written for it.
+    /// A sign that another allocator serves the node of this carrier. Then nothing is claimed or written for the
+    /// node.
     fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding>;
 
-    /// Whether blocks are carried under names of Pod IP pools, which agents count by themselves.
+    /// Whether blocks are published under names of Pod IP pools. Agents count each name separately.
     fn has_pod_ip_pools(&self) -> bool {
         false
     }
@@ -157,50 +164,50 @@ pub trait CiliumMode: fmt::Display {
         None
     }
 
-    /// The Pod IP pool under whose name new blocks of this pool are carried.
+    /// The Pod IP pool name for new blocks of this pool.
     fn pod_ip_pool_of<'a>(&'a self, _pool: &'a Pool) -> Option<&'a PodIpPoolName> {
         None
     }
 
-    /// The Pod IP pool under whose name a claim counts on the carrier of its node: the one under which it stands there, or
-    /// else is to stand.
+    /// The Pod IP pool name of a claim on the carrier of its node. It is the name under which the block is published
+    /// there, or will be.
     fn carried_under(&self, _carrier: Carrier<'_>, _claim: &Claim) -> Option<PodIpPoolName> {
         None
     }
 
-    /// Whether it matters to an agent of this release how the object of a Pod IP pool does not fit its blocks.
+    /// Whether a misfit of a Pod IP pool's object matters to an agent of this version.
     fn minds(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
         false
     }
 
-    /// Whether nothing is to be given under the name of a Pod IP pool to a node with an agent of this release, because of how
-    /// the object of that name does not fit.
+    /// Whether this misfit of the object harms an agent of this version. Then its node gets nothing under the name of
+    /// that Pod IP pool.
     fn is_harmed_by(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
         false
     }
 
-    /// Whether agents announce blocks as the objects of Pod IP pools say.
+    /// Whether agents announce blocks according to the objects of Pod IP pools.
     fn announces(&self) -> bool {
         false
     }
 
-    /// The Pod IP pools of which the agent needs addresses.
+    /// The Pod IP pools from which the agent needs addresses.
     fn asked_for(&self, _carrier: Carrier<'_>) -> BTreeSet<PodIpPoolName> {
         BTreeSet::new()
     }
 
-    /// Whether a block that the carrier lists without a claim stands there as one of this pool would. Else it is somebody
-    /// else's, although it lies in the ranges of the pool.
+    /// Whether a listed block without a claim is published as a block of this pool would be. Otherwise it belongs to
+    /// another writer, although it lies in the ranges of the pool.
     fn is_of_pool(&self, carrier: Carrier<'_>, cidr: Cidr, pool: &Pool) -> bool;
 
-    /// How the block of a claim stands on its carrier in another way than its claim says, because of another writer.
+    /// The finding about a block that another writer has published in another way than its claim says.
     fn misplaced(&self, _carrier: Carrier<'_>, _claim: &Claim) -> Option<Finding> {
         None
     }
 
-    /// Whether the agent of this carrier can start when it finds so many addresses of each share: of all families that it
-    /// needs, under the name of one Pod IP pool where there are several. What it needs under another may be lacking for
-    /// long, and is no reason to keep this from it.
+    /// Whether the agent of this carrier can start if it finds this number of addresses of each share. It needs all
+    /// of its families, under the name of one Pod IP pool where there are several. Its need under another name may be
+    /// unmet for long, and is no reason to delay this one.
     fn can_start_with(&self, carrier: Carrier<'_>, offered: &BTreeMap<Share, u128>) -> bool {
         let needed = |share: &Share| self.minimum_for_start(carrier, share);
         let name = |share: &Share| share.pod_ip_pool.clone();
@@ -217,20 +224,21 @@ pub trait CiliumMode: fmt::Display {
     /// How many addresses of a share the agent of this carrier needs before it can start.
     fn minimum_for_start(&self, carrier: Carrier<'_>, share: &Share) -> u128;
 
-    /// How many addresses of these blocks of one share the node uses. If its use is not known, it counts as zero.
-    /// What the carrier has beside them may count as well, but for `ours`, every block that the node has a claim of.
+    /// The number of addresses in use in these blocks of one share. Unknown use counts as zero. Other blocks of the
+    /// carrier may count as well, except those in `ours`, the blocks of all claims of the node.
     fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim], ours: &BTreeSet<Cidr>)
     -> Demand;
 
-    /// Whether what a node holds of a share is enough: by the rules of its first pool, or by what its carrier asks for.
+    /// Whether the holding of a node in a share suffices, by the rules of its first pool or by the request on its
+    /// carrier.
     fn is_enough(&self, carrier: Carrier<'_>, share: &Share, holding: Holding, first: &Pool) -> bool;
 
     /// Whether a node that no pool selects needs more than it holds of a share.
     fn is_short(&self, demand: Demand, expand: Expand) -> bool;
 
-    /// What has to be added to the carrier so that it shows all of `claims`; `None` if it already does, or if nothing
-    /// may be added. `former` is what the carrier before this one showed, if this process saw it. Claims that `is_draining`
-    /// names must leave the node, and come last.
+    /// The patch after which the carrier shows all of `claims`; `None` if it already does, or if nothing may be
+    /// added. `former` has the content of the carrier before this one, if this process saw it. Claims that
+    /// `is_draining` names must leave the node, and come last.
     fn publication(
         &self,
         carrier: Carrier<'_>,
@@ -242,45 +250,46 @@ pub trait CiliumMode: fmt::Display {
     /// Whether a claim that is known as of `known_at` may be published on this version of the carrier (safety rule 4).
     fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool;
 
-    /// Whether this version of the carrier was written after claims had come to a revision: then it shows what was written
-    /// before that, and no patch that was decided without them is on its way to it.
+    /// Whether this version of the carrier was written after claims had come to a revision. Then it includes every
+    /// write before that, and no patch that was decided without those claims can reach it any more.
     fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool;
 
     /// The addresses of a Node itself, such as its podCIDRs, in a mode whose agents read them there.
     fn carried_by_node(&self, node: &Node) -> AddressSet;
 
-    /// Whether a block that is being taken off is known to be off (safety rule 3).
+    /// Whether a block that is being removed is known to be absent (safety rule 3).
     fn absence(&self, removal: Removal<'_>) -> Absence;
 
-    /// The request that shows a version of the carrier later than `later_than`; `None` if we can't cause one, and have to
-    /// wait for it.
+    /// The request that shows a version of the carrier later than `later_than`; `None` if we can't cause one, and
+    /// must wait for it.
     fn later_version_of(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
         Some(Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
     }
 
-    /// Whether the agent of this carrier says which addresses it uses, or how many it needs.
+    /// Whether the agent of this carrier reports which addresses it uses, or how many it needs.
     fn use_is_known(&self, carrier: Carrier<'_>) -> bool;
 
-    /// Whether the agent has written which addresses it uses, all of them, between these versions of one carrier.
+    /// Whether the agent has written the full list of the addresses that it uses, between these versions of one
+    /// carrier.
     fn wrote_use(&self, _before: Carrier<'_>, _after: Carrier<'_>) -> bool {
         false
     }
 
-    /// Whether the agent was asked which addresses it uses, and the next step.
+    /// The state of the usage query to the agent, and the next step.
     fn probe(&self, _carrier: Carrier<'_>) -> ProbeState {
         ProbeState::None
     }
 
-    /// Why a published block can't begin to leave its carrier while the node lives; `Ok` if it can.
+    /// Why a published block can't start draining while its node exists; `Ok` if it can.
     fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays>;
 
-    /// How far a block has come whose claim is Draining.
+    /// The progress of a block whose claim is Draining.
     fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain;
 
-    /// How far a block has come whose claim is Releasing because its agent has let it go.
+    /// The progress of a block whose claim is Releasing because its agent has released it.
     fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving;
 
-    /// Whether something of such steps stands in a block that stays.
+    /// Whether a block that stays has marks of such steps.
     fn has_stale_marks(&self, _carrier: Carrier<'_>, _cidr: Cidr) -> bool {
         false
     }
@@ -295,19 +304,19 @@ pub trait CiliumMode: fmt::Display {
         None
     }
 
-    /// Whether a block is taken off in one write together with the question whether its agent goes on with it. Such a block
-    /// is off when the agent has answered without it, and no new pod gets an address of one that the agent writes back.
+    /// Whether one write removes a block and asks the agent whether it keeps using it. Such a block is absent when
+    /// the agent has answered without it. If the agent writes the block back, no new pod gets an address of it.
     fn takes_off_with_question(&self) -> bool {
         false
     }
 
-    /// Whether such a question stands on the carrier.
+    /// Whether the carrier has such an open query.
     fn is_asked(&self, _carrier: Carrier<'_>) -> bool {
         false
     }
 
-    /// The write that takes these blocks off, publishes others in their place, and asks as of this revision; `None` where
-    /// the carrier lists none of them, or a question stands.
+    /// The write that removes these blocks, publishes others in their place, and adds a usage query of this revision.
+    /// `None` if the carrier lists none of the blocks, or has an open query.
     fn take_off(
         &self,
         _carrier: Carrier<'_>,
@@ -318,18 +327,18 @@ pub trait CiliumMode: fmt::Display {
         None
     }
 
-    /// Whether a block of the carrier is on its way off, with its agent being asked.
+    /// Whether a block of the carrier is in a release handshake with its agent.
     fn is_in_handshake(&self, _carrier: Carrier<'_>) -> bool {
         false
     }
 
-    /// How far an agent of this release works; of one whose release is not known, how far it is trusted to.
+    /// How far the controller supports an agent of this version, or of an unknown one.
     fn support(&self, release: Option<Release>) -> Support;
 
-    /// Why nothing is published for an agent of this release, and the way out, for a person.
+    /// Why nothing is published for an agent of this version, and the remedy, for a person.
     fn why_unsupported(&self, release: Release) -> String;
 
-    /// Something on the carrier of a served node that we may not change, and that will harm its agent.
+    /// A finding about a field on the carrier of a served node that we may not change, and that will harm its agent.
     fn finding(&self, _carrier: Carrier<'_>) -> Option<Finding> {
         None
     }

@@ -1,9 +1,9 @@
-//! What agents give out of a block in the modes in which they do so by themselves.
+//! The addresses of a block that agents can give to pods, in the modes whose agents choose them by themselves.
 
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
-/// The first and the last address of a block, if there are others: agents give them to nobody (`docs/cilium.md`,
+/// The first and the last address of a block, if there are others. Agents give them to no pod (`docs/cilium.md`,
 /// cluster-pool and kubernetes).
 pub(super) fn ends(block: Cidr) -> AddressSet {
     let ends = [block.first_address(), block.last_address()];
@@ -15,7 +15,8 @@ pub(super) fn n_given_of(block: Cidr) -> u128 {
     block.size() - ends(block).len()
 }
 
-/// The same, where these are withheld: a block of which any other than its ends is withheld is none for an agent.
+/// The same number if these addresses are unavailable. A block offers nothing if any other than its first and last
+/// address is unavailable.
 pub(super) fn n_offered(block: Cidr, withheld: &AddressSet) -> u128 {
     let mut others = withheld.within(block);
     others.remove_all(&ends(block));

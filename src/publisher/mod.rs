@@ -1,9 +1,15 @@
-//! Everything that is true of only one mode of Cilium: how a node's blocks are carried to its agent.
+//! Everything that is true of only one mode of Cilium: how the blocks of a node reach its agent.
 //!
-//! [`Publisher`] is the seam: one closed enum with one variant per mode, and [`CiliumMode`] is what each of them answers
-//! about one node, from values: which object carries the blocks, what that object carries, how much the node needs, what may be added, when
-//! the agent can start, and what proves that a block is off the node. It knows neither the world nor other nodes, and
-//! decides nothing that is the same in every mode. The facts are in `docs/cilium.md`.
+//! [`Publisher`] is the boundary: one closed enum with one variant per mode. [`CiliumMode`] has the answers of each
+//! mode about one node, from values:
+//!
+//! - the carrier, and the blocks on it,
+//! - the need of the node, and the blocks that may be added,
+//! - when the agent can start,
+//! - the proof that a block is absent from the node.
+//!
+//! This room knows neither the world nor other nodes, and decides nothing that is the same in every mode. The facts
+//! are in `docs/cilium.md`.
 
 use std::fmt;
 use std::ops::Deref;
@@ -49,8 +55,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode of a process that has served `served` so far. Agents change theirs when they restart, one by one, and what
-    /// is on their objects is of the old one until then: so a change is not followed while the process runs.
+    /// The mode of a process that has served `served` so far. Agents change their mode one by one, when they restart,
+    /// and their objects are of the old mode until then. So a running process does not follow a change.
     #[must_use]
     pub fn after(self, served: Option<IpamMode>) -> Self {
         match (self, served) {
@@ -76,7 +82,7 @@ impl Mode {
     }
 }
 
-/// How the blocks of nodes are carried to Cilium's agents.
+/// How the blocks of nodes reach Cilium's agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Publisher {
     /// `ipam: crd`.
@@ -90,7 +96,7 @@ pub enum Publisher {
 }
 
 impl Default for Publisher {
-    /// The one by which carriers are read before a mode is known.
+    /// The publisher that reads carriers before a mode is known.
     fn default() -> Self {
         Self::Crd(Crd::default())
     }
@@ -133,8 +139,8 @@ impl Publisher {
         }
     }
 
-    /// The CiliumNode if its agent used this percentage of its addresses of each family, or more where it does already.
-    /// `None` in modes whose agents report no use.
+    /// The CiliumNode if its agent used this percentage of its addresses of each family, or more where it already
+    /// does. `None` in modes whose agents report no use.
     #[must_use]
     pub fn using(&self, cilium_node: &CiliumNode, percent: u8) -> Option<CiliumNode> {
         let mut supposed = cilium_node.clone();
@@ -146,8 +152,8 @@ impl Publisher {
         Some(supposed)
     }
 
-    /// The request that shows either a version of the carrier later than `later_than` or that there is no carrier;
-    /// `None` if we can't cause such a version, and have to wait for it.
+    /// The request that shows either a version of the carrier later than `later_than` or that there is no carrier.
+    /// `None` if we can't cause such a version, and must wait for it.
     #[must_use]
     pub fn later_version(
         &self,
@@ -165,7 +171,7 @@ impl Publisher {
     }
 }
 
-/// A publisher answers as its mode does.
+/// A publisher gives the answers of its mode.
 impl Deref for Publisher {
     type Target = dyn CiliumMode;
 
@@ -185,8 +191,7 @@ impl fmt::Display for Publisher {
     }
 }
 
-/// Every address that a CiliumNode carries, whatever mode it was written in. All of them count as taken (safety rule
-/// 6).
+/// Every address on a CiliumNode, of any mode. All of them count as taken (safety rule 6).
 #[must_use]
 pub fn carried_by_cilium_node(cilium_node: &CiliumNode) -> AddressSet {
     let mut carried = crd::carried(&cilium_node.crd);
@@ -206,7 +211,8 @@ pub fn pod_cidrs_on(cilium_node: &CiliumNode) -> &[Cidr] {
     &cilium_node.crd.pod_cidrs
 }
 
-/// What is remembered of a CiliumNode that was deleted: if the Node still exists, its agent goes on with those blocks.
+/// The fields that are remembered of a deleted CiliumNode. If the Node still exists, its agent keeps using those
+/// blocks.
 #[must_use]
 pub fn remember(gone: CiliumNode) -> Option<FormerCarrier> {
     crd::remember(gone.crd).map(FormerCarrier::Crd)

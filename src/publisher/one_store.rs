@@ -1,4 +1,4 @@
-//! What revisions say where carriers are in one store with claims, so that they can be compared.
+//! The comparison of revisions where carriers are in one store with claims.
 
 use crate::model::carrier::Carrier;
 use crate::model::revision::Revision;

@@ -2,15 +2,15 @@
 
 use crate::model::node::CiliumNode;
 
-/// How its allocator is turned off, for a person.
+/// How to turn its allocator off, for a person.
 pub(super) const TURN_OFF: &str = "turn the allocator of cilium-operator off with `--ipam=kubernetes` \
      (`operator.extraArgs` of Cilium's chart)";
 
-/// What says that it does, and how that sign is removed when it does no longer.
+/// The sign that it does, and how to remove that sign when it no longer does.
 ///
-/// With `--ipam=kubernetes` an operator writes nothing to CiliumNodes. Our patch drops the names of all writers, so a name
-/// that stands beside our blocks is of a later write; beside CIDRs that were there before us it may be of long ago, and
-/// does not count where they are all that a node ever gets (`is_complete`).
+/// With `--ipam=kubernetes` an operator writes nothing to CiliumNodes. Our patch drops the names of all writers, so a
+/// name beside our blocks is of a later write. A name beside earlier CIDRs may be old. It does not count if these are
+/// all CIDRs that a node ever gets (`is_complete`).
 pub(super) fn sign(cilium_node: &CiliumNode, is_complete: bool) -> Option<String> {
     let name = &cilium_node.name;
     if let Some(error) = &cilium_node.pools.operator_error {

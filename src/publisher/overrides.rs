@@ -1,8 +1,8 @@
-//! What CiliumNodeConfigs change for one node: the publisher of its mode with settings of its own, or that it is not
-//! served.
+//! The effect of CiliumNodeConfigs on one node: the publisher of its mode with settings of its own, or that the node
+//! is not served.
 //!
-//! Agents read them when they start, as they do `cilium-config`. Which addresses are kept for an agent itself in crd mode
-//! is that of all nodes.
+//! Agents read them when they start, as they do `cilium-config`. The addresses that are reserved for an agent itself
+//! in crd mode are the same for all nodes.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::model::node_config::{Overrides, Setting};
 use crate::net::cidr::Family;
 
 impl Publisher {
-    /// The publisher for a node for which this is set; why it is not to be served, if it is not.
+    /// The publisher for a node with these settings, or why the node must not be served.
     pub fn with(&self, overrides: &Overrides) -> Result<Self, String> {
         if let Some(ipam) = overrides.get(IPAM_KEY) {
             self.check_mode(ipam)?;
@@ -51,7 +51,7 @@ impl Publisher {
         })
     }
 
-    /// An agent in another mode reads other fields, and others may write these.
+    /// An agent in another mode reads other fields, and other writers may write these.
     fn check_mode(&self, ipam: &Setting) -> Result<(), String> {
         let (served, Setting { value, by }) = (self.ipam_mode(), ipam);
         if value.parse::<IpamMode>().is_ok_and(|mode| mode == served) {

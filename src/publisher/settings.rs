@@ -28,30 +28,30 @@ pub(super) const ANNOTATE_KEY: &str = "annotate-k8s-node";
 /// The key of `cilium-config` that turns Cilium's BGP control plane on.
 pub(super) const BGP_KEY: &str = "enable-bgp-control-plane";
 
-/// What an administrator says about how Cilium is served.
+/// The settings of an administrator about how Cilium is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The modes in which the controller may write.
     pub modes: BTreeSet<IpamMode>,
-    /// Which addresses are kept for agents themselves, in crd mode.
+    /// Which addresses are reserved for agents themselves, in crd mode.
     pub own: OwnAddresses,
-    /// What of a Node is written, in kubernetes mode.
+    /// Which part of a Node is written, in kubernetes mode.
     pub node_field: NodeField,
 }
 
 impl Default for Settings {
-    /// What applies where an administrator says nothing.
+    /// The values that apply if an administrator sets nothing.
     fn default() -> Self {
         Self { modes: [IpamMode::Crd].into(), own: OwnAddresses::Kept, node_field: NodeField::Spec }
     }
 }
 
-/// Whether the lowest addresses of a node's first block are kept for its agent itself (`docs/cilium.md`, Owners).
+/// Whether the lowest addresses of a node's first block are reserved for its agent itself (`docs/cilium.md`, Owners).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnAddresses {
-    /// They are. So they are never in a block that is to leave the node.
+    /// They are. So they are never in a block that must leave the node.
     Kept,
-    /// They are not: the agent takes any address, and the block of that stays for as long as the node lives.
+    /// They are not. The agent uses any address, and the block of that address stays for the life of the node.
     Anywhere,
 }
 

@@ -1,4 +1,4 @@
-//! How far agents of a release work with this controller, whatever the mode.
+//! How far the controller supports an agent version, in any mode.
 
 use crate::model::stable_names;
 
@@ -18,12 +18,12 @@ stable_names! {
     }
 }
 
-/// When blocks may be taken back from a node.
+/// When blocks may be reclaimed from a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reclaiming {
     /// Wherever a pool asks for it.
     Allowed,
-    /// Only where an administrator has asked for it with this release in mind.
+    /// Only if an administrator has opted in for this agent version.
     OptIn,
     /// Never.
     Never,
@@ -39,7 +39,7 @@ impl Support {
         }
     }
 
-    /// When blocks may be taken back from the node of such an agent.
+    /// When blocks may be reclaimed from the node of such an agent.
     #[must_use]
     pub const fn reclaiming(self) -> Reclaiming {
         match self {

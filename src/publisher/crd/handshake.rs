@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::model::crd::{CrdFields, ReleaseMark};
 use crate::net::cidr::Cidr;
 
-/// The address that a usage probe marks. It is in no pool (`docs/cilium.md`, Ping).
+/// The address that a usage query marks. It is in no pool (`docs/cilium.md`, Ping).
 pub const PROBE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The addresses of `cidr` that the agent gives to no pod, because they are in a release handshake.

@@ -1,4 +1,4 @@
-//! The publisher for `ipam: crd`: a CiliumNode carries blocks in `spec.ipam.podCIDRs`, and each of their addresses in
+//! The publisher for `ipam: crd`. A CiliumNode has blocks in `spec.ipam.podCIDRs`, and each of their addresses in
 //! `spec.ipam.pool`. An address leaves by a handshake with the agent.
 
 use std::collections::BTreeSet;
@@ -84,8 +84,8 @@ impl CiliumMode for Crd {
         true
     }
 
-    /// Every address is an entry of its own, which every agent of the cluster reads (`docs/cilium.md`, Size): 1024 of them
-    /// in either family.
+    /// Every address is an entry, and every agent of the cluster reads all of them (`docs/cilium.md`, Size). So a
+    /// block has at most 1024 addresses in either family.
     fn widest_block(&self, family: Family) -> u8 {
         family.bits() - 10
     }
@@ -94,7 +94,7 @@ impl CiliumMode for Crd {
         false
     }
 
-    /// Beside addresses of others, blocks are published all the same.
+    /// Blocks are published beside addresses of other writers.
     fn foreign_blocks(
         &self,
         _: Carrier<'_>,
@@ -117,7 +117,7 @@ impl CiliumMode for Crd {
         one_store::shows_later(carrier, than)
     }
 
-    /// Agents do not read the podCIDRs of Nodes, which others may have given out of the same ranges.
+    /// Agents do not read the podCIDRs of Nodes. Other writers may have assigned those out of the same ranges.
     fn carried_by_node(&self, _: &Node) -> AddressSet {
         AddressSet::new()
     }
@@ -240,7 +240,7 @@ impl CiliumMode for Crd {
         let Removal { claim, carrier, is_carried, absent_as_of, presence: _, answered: _ } = removal;
         match carrier {
             None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
-            // Whether its consent is gone, or was not heard of yet, only a later version tells.
+            // Only a later version shows whether the agent has withdrawn its consent, or has not written it yet.
             Some(carrier)
                 if claim.state == ClaimState::Releasing(Reason::Reclaimed)
                     && self.leaving(carrier, claim) == Leaving::NotSeen =>
@@ -248,7 +248,7 @@ impl CiliumMode for Crd {
                 self.later_version_of(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
             }
             Some(_) if is_carried => Absence::NotYet,
-            // The agent has not said that it knows. Where the block was taken off with its consent, it does.
+            // The agent has not acknowledged the removal. It does so if it had consented.
             Some(carrier)
                 if claim.state == ClaimState::Releasing(Reason::Reclaimed)
                     && self.leaving(carrier, claim) != Leaving::Off =>
@@ -263,9 +263,9 @@ impl CiliumMode for Crd {
         }
     }
 
-    /// A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers). Our own
-    /// question is cleared instead, which makes a later version as well: an agent that is down never answers it, and
-    /// another node may be waiting.
+    /// A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
+    /// Instead our own query is cleared, which makes a later version as well. An agent that is down never answers the
+    /// query, and another node may be waiting.
     fn later_version_of(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
         let cilium_node = cilium_node(carrier)?;
         let mut asked =
@@ -281,8 +281,8 @@ impl CiliumMode for Crd {
         fields(carrier).is_some_and(|fields| fields.used.is_some())
     }
 
-    /// An agent writes its list whole, with each change of it, and in the update that answers the question
-    /// (`docs/cilium.md`, Ping). Nobody else writes the list or that answer.
+    /// An agent writes its full list with each change of it, and in the update that answers the query
+    /// (`docs/cilium.md`, Ping). Only the agent writes the list and that answer.
     fn wrote_use(&self, before: Carrier<'_>, after: Carrier<'_>) -> bool {
         let (Some(before), Some(after)) = (fields(before), fields(after)) else {
             return false;
@@ -293,8 +293,8 @@ impl CiliumMode for Crd {
         after.used.is_some() && (before.used != after.used || (answered(after) && !answered(before)))
     }
 
-    /// The question is a release mark on an address that is in no pool: the agent refuses it and writes its whole use
-    /// in the same update (`docs/cilium.md`, Ping).
+    /// The query is a release mark on an address that is in no pool. The agent refuses it and writes its full use in
+    /// the same update (`docs/cilium.md`, Ping).
     fn probe(&self, carrier: Carrier<'_>) -> ProbeState {
         let Some(fields) = fields(carrier) else {
             return ProbeState::None;
@@ -338,8 +338,8 @@ impl CiliumMode for Crd {
         releases::why_unsupported(release)
     }
 
-    /// If `min-allocate` is more than what is offered, the next start of the agent hangs. We do not change it
-    /// (`docs/cilium.md`, Start of an agent).
+    /// If `min-allocate` is more than the number of offered addresses, the agent hangs when it restarts. We do not
+    /// change it (`docs/cilium.md`, Start of an agent).
     fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let fields = fields(carrier)?;
         let (offered, minimum) = (fields.pool.len(), fields.min_allocate);
@@ -367,7 +367,7 @@ fn probe(carrier: Carrier<'_>, step: ProbeStep, mark: MarkChange) -> UsageProbe 
     }
 }
 
-/// The end of the question.
+/// The removal of the query.
 fn clearing(carrier: Carrier<'_>) -> UsageProbe {
     probe(carrier, ProbeStep::Clear, MarkChange::Remove)
 }
@@ -384,11 +384,11 @@ pub(super) fn raise_use(fields: &mut CrdFields, percent: u8) {
     }
 }
 
-/// Every address that is in any of these fields.
+/// Every address in any of these fields.
 pub(super) fn carried(fields: &CrdFields) -> AddressSet {
     let mut carried: AddressSet = fields.pod_cidrs.iter().copied().collect();
     carried.extend_with(&fields.pool);
-    // The mark of a probe is on an address that no node can have, so nothing is taken by it.
+    // The mark of a usage query is on an address that no node can have, so it occupies nothing.
     for address in fields.marks.keys().filter(|address| !address.is_unspecified()) {
         carried.insert(*address);
     }
@@ -398,7 +398,7 @@ pub(super) fn carried(fields: &CrdFields) -> AddressSet {
     carried
 }
 
-/// What is remembered of the fields of a CiliumNode that was deleted.
+/// The fields that are remembered of a deleted CiliumNode.
 pub(super) fn remember(gone: CrdFields) -> Option<FormerCrd> {
     (!gone.pod_cidrs.is_empty()).then_some(FormerCrd { pod_cidrs: gone.pod_cidrs, owners: gone.owners })
 }

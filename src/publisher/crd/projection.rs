@@ -1,4 +1,4 @@
-//! The projection of a node's claims onto its CiliumNode: what a patch has to add (safety rule 5).
+//! The projection of a node's claims onto its CiliumNode: the additions of a patch (safety rule 5).
 //!
 //! It is the difference to one version of the CiliumNode, so every replica can compute it at any time. It only ever
 //! adds: an address leaves `pool` only through the release handshake. Which claims may be published is decided in
@@ -17,15 +17,16 @@ use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
-/// What has to be added to `cilium_node` so that it shows all of `claims`; `None` if it already does.
+/// The additions after which `cilium_node` shows all of `claims`; `None` if it already does.
 ///
-/// `former` is what the CiliumNode before this one showed, if this process saw it. The agent still uses the addresses
-/// and the order of that one, so the new one gets both again.
+/// `former` has the content of the CiliumNode before this one, if this process saw it. The agent still uses the
+/// addresses and the order of that one, so the new one gets both again.
 ///
-/// `podCIDRs` keeps its order and grows at the end, because the datapath takes the first CIDR of each family as the
-/// primary one. A family without a CIDR gets its primary block now. The lowest addresses of that block are kept for the
-/// agent itself, so that they are never in a block that leaves the node later (`docs/cilium.md`, Owners). So claims that
-/// `is_draining` names come last.
+/// `podCIDRs` keeps its order and only grows at its last place, because the datapath uses the first CIDR of each
+/// family as the primary one. A family without a CIDR gets its primary block now.
+///
+/// The lowest addresses of that block are reserved for the agent itself. So they are never in a block that leaves the
+/// node later (`docs/cilium.md`, Owners). For the same reason claims that `is_draining` names come last.
 #[must_use]
 pub(super) fn difference(
     cilium_node: &CiliumNode,
@@ -84,7 +85,7 @@ pub(super) fn difference(
 }
 
 /// The order in which claims are appended: first those of the former CiliumNode in its order, then the oldest. So the
-/// order can be restored from the claims alone if the CiliumNode was lost.
+/// claims alone can restore the order if the CiliumNode was lost.
 fn publishing_order(claim: &Claim, former: Option<&FormerCrd>) -> (usize, Timestamp, Cidr) {
     let place = former.and_then(|former| former.pod_cidrs.iter().position(|cidr| claim.cidr == *cidr));
     (place.unwrap_or(usize::MAX), claim.created, claim.cidr)
@@ -101,9 +102,8 @@ fn missing_entries(fields: &CrdFields, claim: &Claim) -> AddressSet {
     missing
 }
 
-/// Gives an owner to each of the lowest new entries of the primary block. Only entries that are written now get an
-/// owner: an address that was in `pool` before may be in use, and the agent gives an owned address to its owner without
-/// checking that.
+/// Gives an owner to each of the lowest new entries of the primary block. Only new entries get an owner: an address
+/// that was in `pool` before may be in use. The agent gives an owned address to its owner without checking that.
 fn keep_for_infrastructure(
     primary: Cidr,
     infrastructure: &[&'static str],

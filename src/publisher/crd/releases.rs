@@ -1,21 +1,21 @@
-//! Which releases of Cilium work with this controller in crd mode, and how far (`docs/cilium.md`, Support).
+//! The versions of Cilium that the controller supports in crd mode, and how far (`docs/cilium.md`, Support).
 
 use crate::model::release::{Minor, Release};
 use crate::publisher::support::Support;
 
-/// The first patch release of each minor release whose agents leave `podCIDRs` alone. Agents of earlier minors overwrite
-/// it, and those of later ones never did.
+/// The first patch release of each minor release whose agents do not change `podCIDRs`. Agents of earlier minors
+/// overwrite it, and those of later ones never did.
 const LEAVES_POD_CIDRS: [Release; 3] =
     [Release::new(1, 12, 18), Release::new(1, 13, 11), Release::new(1, 14, 2)];
 
-/// The first minor release that skips addresses with an owner that names nobody.
+/// The first minor release that skips addresses whose owner does not exist.
 const FENCES: Minor = Minor(1, 13);
 
-/// The first minor release that pauses after a conflict. Up to the one before, ten conflicts in a row, which the
-/// handshake may cause, end an agent within a moment.
+/// The first minor release that pauses after a conflict. In earlier ones, ten conflicts in a row make an agent exit
+/// within a moment. The handshake may cause those.
 const BEARS_CONFLICTS: Minor = Minor(1, 14);
 
-/// How far agents of a release work.
+/// How far the controller supports agents of a version.
 pub(super) fn support(release: Option<Release>) -> Support {
     let Some(release) = release else {
         return Support::Unknown;
@@ -31,13 +31,13 @@ pub(super) fn support(release: Option<Release>) -> Support {
     }
 }
 
-/// The first release of the same minor that works, or of the next minor that has one.
+/// The first patch release of the same minor that works, or that of the next minor that has one.
 fn first_that_works(release: Release) -> Release {
     let of_minor = LEAVES_POD_CIDRS.into_iter().find(|fixed| fixed.minor >= release.minor);
     of_minor.filter(|fixed| *fixed > release).unwrap_or(release)
 }
 
-/// Why nothing is published for an agent of this release, and the way out, for a person.
+/// Why nothing is published for an agent of this version, and the remedy, for a person.
 pub(super) fn why_unsupported(release: Release) -> String {
     let first = first_that_works(release);
     let newest = LEAVES_POD_CIDRS[LEAVES_POD_CIDRS.len() - 1];

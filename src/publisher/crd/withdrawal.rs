@@ -1,8 +1,9 @@
-//! How blocks leave a CiliumNode whose agent runs: they are fenced, the agent lets each address go, and only then they
-//! are taken off (`docs/cilium.md`, Owners, Release handshake).
+//! How blocks leave a CiliumNode whose agent runs. They are fenced, the agent releases each address, and only then
+//! they are removed (`docs/cilium.md`, Owners, Release handshake).
 //!
-//! What a CiliumNode shows of a block says which step comes next, so whoever reads it can go on. Keeps one invariant: an
-//! address is taken out of `pool` only in a version in which the agent's own answer lets it go, and nothing uses it.
+//! The CiliumNode alone shows the next step for a block, so every replica that reads it can continue. Keeps one
+//! invariant: an address is removed from `pool` only in a version in which the agent's own answer releases it and
+//! nothing uses it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,10 +18,10 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::{Drain, Leaving, Stays};
 
-/// Why a block that is published can't begin to leave; `Ok` if it can.
+/// Why a published block can't start draining; `Ok` if it can.
 pub(super) fn may_leave(fields: &CrdFields, claim: &Claim) -> Result<(), Stays> {
     must_stay(fields, claim)?;
-    // It would be closed for as long as the node lives, and no other block of the node would leave meanwhile.
+    // The block would be closed for the life of the node, and no other block of the node would leave meanwhile.
     if let Some((address, purpose)) = claim.cidr.entries_in(&fields.own).next() {
         return Err(Stays::AgentsOwn(*address, purpose));
     }
@@ -30,7 +31,7 @@ pub(super) fn may_leave(fields: &CrdFields, claim: &Claim) -> Result<(), Stays> 
     Ok(())
 }
 
-/// What keeps a block on its CiliumNode whatever its agent says.
+/// Why a block stays on its CiliumNode even if its agent would release it.
 fn must_stay(fields: &CrdFields, claim: &Claim) -> Result<(), Stays> {
     let cidr = claim.cidr;
     let primary = fields.pod_cidrs.iter().find(|listed| listed.family() == cidr.family());
@@ -50,7 +51,7 @@ fn must_stay(fields: &CrdFields, claim: &Claim) -> Result<(), Stays> {
     Ok(())
 }
 
-/// How far a block has come whose claim is Draining.
+/// The progress of a block whose claim is Draining.
 pub(super) fn drain(fields: &CrdFields, claim: &Claim) -> Drain {
     if let Err(stays) = must_stay(fields, claim) {
         return Drain::Stays(stays);
@@ -77,7 +78,7 @@ pub(super) fn drain(fields: &CrdFields, claim: &Claim) -> Drain {
     if marks.values().all(|mark| *mark == ReleaseMark::Ready) { Drain::Consented } else { Drain::Asked }
 }
 
-/// How far a block has come whose claim is Releasing because its agent has let it go.
+/// The progress of a block whose claim is Releasing because its agent has released it.
 pub(super) fn leaving(cilium_node: &CiliumNode, claim: &Claim) -> Leaving {
     match shown(&cilium_node.crd, claim) {
         Leaving::NoConsent if cilium_node.revision <= claim.revision => Leaving::NotSeen,
@@ -90,7 +91,7 @@ fn shown(fields: &CrdFields, claim: &Claim) -> Leaving {
     let mut marks = claim.cidr.entries_in(&fields.marks).map(|(_, mark)| *mark).peekable();
     let is_used = fields.used.as_ref().is_some_and(|used| used.intersects(claim.cidr));
     let is_listed = fields.pod_cidrs.contains(&claim.cidr);
-    // A store that was restored may show the block off while its agent goes on with it.
+    // A restored store may show the block as absent while its agent keeps using it.
     if entries.is_empty() && !is_listed && !is_used {
         return if marks.peek().is_none() {
             Leaving::Off
@@ -111,7 +112,7 @@ fn shown(fields: &CrdFields, claim: &Claim) -> Leaving {
     if entries.iter().all(is_released) { Leaving::CanGo } else { Leaving::Consented }
 }
 
-/// The addresses of a block whose marks the agent will not remove by itself: the block stays, or is off already.
+/// The addresses of a block whose marks the agent will not remove by itself. The block stays, or is removed already.
 pub(super) fn stale_marks(fields: &CrdFields, cidr: Cidr) -> impl Iterator<Item = IpAddr> + '_ {
     let is_stale = |address: IpAddr, mark: ReleaseMark| {
         // The agent removes a released one that has left the pool.
@@ -142,7 +143,7 @@ pub(super) fn step(cilium_node: &CiliumNode, step: WithdrawalStep, blocks: &[Cid
             let question = fields.marks.contains_key(&PROBE_ADDRESS).then_some(PROBE_ADDRESS);
             let mut marks: BTreeMap<IpAddr, MarkChange> =
                 asked.iter().map(|address| (address, MarkChange::Ask)).collect();
-            // It has been answered, and the answer has served its purpose.
+            // The query is answered, and the answer has served its purpose.
             marks.extend(question.map(|address| (address, MarkChange::Remove)));
             CrdChange::Marks(marks)
         }
@@ -174,7 +175,7 @@ pub(super) fn step(cilium_node: &CiliumNode, step: WithdrawalStep, blocks: &[Cid
     })
 }
 
-/// Whether an address of this CiliumNode is on its way off: any mark but that of a question.
+/// Whether an address of this CiliumNode is being released: it has any mark except that of a usage query.
 pub(super) fn is_in_handshake(fields: &CrdFields) -> bool {
     fields.marks.keys().any(|address| *address != PROBE_ADDRESS)
 }

@@ -1,9 +1,9 @@
-//! The publisher for `ipam: multi-pool`: a CiliumNode carries CIDRs per Cilium pool in `spec.ipam.pools.allocated`, and
-//! its agent says in `spec.ipam.pools.requested` how many addresses of each it needs.
+//! The publisher for `ipam: multi-pool`. A CiliumNode has CIDRs per Cilium pool in `spec.ipam.pools.allocated`. Its
+//! agent writes into `spec.ipam.pools.requested` how many addresses of each it needs.
 //!
-//! The agent takes whole CIDRs and gives them back by itself. That it has let one go is known only from an answer: an
-//! entry of `requested` without need, which nobody but its allocator removes, in an update that is based on the version
-//! with the entry or a later one (`docs/cilium.md`, Mode multi-pool).
+//! The agent takes whole CIDRs and releases them by itself. Only an answer proves that it has released one. The query
+//! is an entry of `requested` without need, which only the agent's allocator removes. The update that removes it is
+//! based on the version with the entry or a later one (`docs/cilium.md`, Mode multi-pool).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,13 +34,13 @@ use crate::net::cidr::{Cidr, Family};
 
 mod take_off;
 
-/// How many addresses of each family a starting agent requests, and its step (`docs/cilium.md`).
+/// The number of addresses of each family that a starting agent requests, and its step (`docs/cilium.md`).
 pub(super) const PRE_ALLOCATED: u128 = 8;
 
-/// The first minor release whose agents answer the question, because they look after their pools once per minute.
+/// The first minor release whose agents answer the query, because they look after their pools once per minute.
 const FIRST: Minor = Minor(1, 17);
 
-/// The first minor release whose agents neither start nor give addresses of a pool without its CiliumPodIPPool.
+/// The first minor release whose agents need the CiliumPodIPPool of a pool, to start and to assign addresses.
 const FIRST_WITH_POD_IP_POOLS: Minor = Minor(1, 19);
 
 /// The multi-pool mode, with its settings from `cilium-config`.
@@ -57,7 +57,7 @@ pub struct MultiPool {
 /// Whether the agents run Cilium's BGP control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bgp {
-    /// They do: one ends if a CIDR is to be announced whose CiliumPodIPPool lacks the family.
+    /// They do. One exits if it should announce a CIDR whose CiliumPodIPPool lacks the family.
     On,
     /// They do not.
     Off,
@@ -90,7 +90,7 @@ impl CiliumMode for MultiPool {
         self.bgp == Bgp::On
     }
 
-    /// Beside addresses of others, blocks are published all the same.
+    /// Blocks are published beside addresses of other writers.
     fn foreign_blocks(
         &self,
         _: Carrier<'_>,
@@ -113,13 +113,13 @@ impl CiliumMode for MultiPool {
         one_store::shows_later(carrier, than)
     }
 
-    /// Agents do not read the podCIDRs of Nodes, which others may have given out of the same ranges.
+    /// Agents do not read the podCIDRs of Nodes. Other writers may have assigned those out of the same ranges.
     fn carried_by_node(&self, _: &Node) -> AddressSet {
         AddressSet::new()
     }
 
-    /// Under whatever Cilium pool it is listed: a CIDR that is moved to another one breaks the next start of its agent, so
-    /// it is not listed twice.
+    /// Under any Cilium pool. A CIDR that moves to another pool breaks the next start of its agent, so it is not
+    /// listed twice.
     fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
         fields(carrier).is_some_and(|fields| listed(fields).any(|listed| listed == cidr))
     }
@@ -149,8 +149,8 @@ impl CiliumMode for MultiPool {
         Some(pool.pod_ip_pool.as_ref().unwrap_or(&self.default_pool))
     }
 
-    /// What stands under a name stays there, whatever its pool or the default is now: an agent that finds a CIDR under
-    /// another name than before does not restore its pods.
+    /// A published block stays under its name, even if its pool or the default now has another one. An agent that
+    /// finds a CIDR under another name than before does not restore its pods.
     fn carried_under(&self, carrier: Carrier<'_>, claim: &Claim) -> Option<PodIpPoolName> {
         let to_be = self.to_be_carried_under(claim);
         let mut names = names_of(carrier, claim.cidr).peekable();
@@ -169,7 +169,7 @@ impl CiliumMode for MultiPool {
         names_of(carrier, cidr).all(|under| Some(under) == name)
     }
 
-    /// Nothing is moved back: what an agent makes of a CIDR that moves depends on the pods in it.
+    /// No block is moved back: the effect of a moved CIDR on an agent depends on the pods in it.
     fn misplaced(&self, carrier: Carrier<'_>, claim: &Claim) -> Option<Finding> {
         let name = claim.pod_ip_pool.as_ref()?;
         let others: BTreeSet<&str> =
@@ -189,13 +189,13 @@ impl CiliumMode for MultiPool {
         Some(Finding::new(FindingKind::MisplacedBlock, Kind::CiliumNode, node, message))
     }
 
-    /// An agent that has not said what it needs is not written to: a conflict with one of its first updates costs it a
-    /// minute.
+    /// The carrier of an agent that has not reported its need is not written. A conflict with one of its first
+    /// updates costs the agent a minute.
     fn minimum_for_start(&self, carrier: Carrier<'_>, share: &Share) -> u128 {
         u128::from(needed(carrier, share) > 0)
     }
 
-    /// What the agent needs counts as used.
+    /// The need of the agent counts as used.
     fn demand(
         &self,
         carrier: Carrier<'_>,
@@ -205,7 +205,7 @@ impl CiliumMode for MultiPool {
     ) -> Demand {
         let demand = Demand { used: needed(carrier, share), ..Demand::default() };
         let mut counted = BTreeSet::new();
-        // It is not published beside what overlaps it. Of two that are there the agent counts both.
+        // A block is not published beside a CIDR that overlaps it. If both are published, the agent counts both.
         let is_part = |block: Cidr| {
             fields(carrier).is_some_and(|fields| {
                 listed(fields).all(|listed| listed != block)
@@ -217,7 +217,7 @@ impl CiliumMode for MultiPool {
             counted.insert(claim.cidr);
             demand.grown_by(n_given_of(claim.cidr))
         });
-        // What others have put there serves the node as well.
+        // The blocks of other writers serve the node as well.
         let entries = fields(carrier).into_iter().flat_map(|fields| &fields.allocated);
         let of_name = entries.filter(|entry| is_named(share, &entry.pool));
         let others =
@@ -227,7 +227,7 @@ impl CiliumMode for MultiPool {
             .fold(demand, |demand, cidr| demand.grown_by(n_given_of(cidr)))
     }
 
-    /// The agent adds its own reserve to what it needs, and gives back what is more. So neither thresholds nor a number of
+    /// The agent adds its own reserve to its need, and releases the surplus. So neither thresholds nor a number of
     /// first blocks count.
     fn is_enough(&self, _: Carrier<'_>, _: &Share, holding: Holding, first: &Pool) -> bool {
         !self.is_short(holding.demand, first.expand)
@@ -267,12 +267,12 @@ impl CiliumMode for MultiPool {
         })
     }
 
-    /// A version without the block is no proof of its own: an agent that did not hear of what it wrote itself takes a CIDR
-    /// again. An answer to a question that is later than the claim's move is.
+    /// A version without the block does not prove its absence: an agent that missed its own write takes a CIDR again.
+    /// The proof is an answer to a query that is later than the claim's move.
     fn absence(&self, removal: Removal<'_>) -> Absence {
         let Removal { claim, carrier, is_carried, absent_as_of, presence, answered } = removal;
-        // Nothing is published before the agent has said what it needs, and one that has not answers nothing. Where
-        // something else of the node overlaps it, no answer is without it.
+        // Nothing is published before the agent has reported its need, and an agent without a report answers no
+        // query. If another block of the node overlaps this one, every answer contains a part of it.
         let is_unanswerable = carrier.and_then(fields).is_none_or(|fields| {
             !has_begun(fields) || listed(fields).any(|listed| listed.overlaps(claim.cidr))
         });
@@ -284,7 +284,7 @@ impl CiliumMode for MultiPool {
             return Absence::NotYet;
         }
         match carrier {
-            // As long as its Node lives, an agent without a CiliumNode goes on with what it has, and writes it back.
+            // While its Node exists, an agent without a CiliumNode keeps its blocks, and writes them back.
             None if absent_as_of.is_none_or(|as_of| as_of < claim.revision) => {
                 Absence::Provable(Read::CiliumNode(claim.node.clone()).into())
             }
@@ -306,7 +306,7 @@ impl CiliumMode for MultiPool {
         }
     }
 
-    /// The latest question that an agent has answered between two versions of one carrier.
+    /// The revision of the latest query that an agent has answered between two versions of one carrier.
     fn answered(&self, before: Carrier<'_>, after: Carrier<'_>) -> Option<Revision> {
         let asked = |carrier| {
             let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
@@ -328,8 +328,8 @@ impl CiliumMode for MultiPool {
         take_off::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)
     }
 
-    /// A claim drains once its agent has refused to let the block go: it gives no more of it to new pods, and does not say
-    /// which addresses are in use.
+    /// A claim drains once its agent has refused to release the block. The agent gives no more of it to new pods, and
+    /// does not report which addresses are in use.
     fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain {
         if self.carries(carrier, claim.cidr) {
             Drain::Closed(AddressSet::new())
@@ -389,8 +389,8 @@ impl CiliumMode for MultiPool {
         true
     }
 
-    /// A `maskSize` that differs only keeps Cilium's BGP from announcing, and a missing object keeps agents before 1.19 from
-    /// nothing else. Unless an agent is known to be older, it may need the object.
+    /// A `maskSize` that differs only keeps Cilium's BGP from announcing. So does a missing object, for agents before
+    /// 1.19. An agent of unknown version may need the object.
     fn minds(&self, misfit: Misfit, release: Option<Release>) -> bool {
         match misfit {
             Misfit::Missing => {
@@ -400,8 +400,8 @@ impl CiliumMode for MultiPool {
         }
     }
 
-    /// Without the object an agent from 1.19 on can't use a CIDR, and what somebody then creates may end it. One that lacks
-    /// the family ends an agent with BGP.
+    /// Without the object an agent from 1.19 on can't use a CIDR, and an object that an administrator then creates
+    /// may make it exit. An object that lacks the family makes an agent with BGP exit.
     fn is_harmed_by(&self, misfit: Misfit, release: Option<Release>) -> bool {
         match misfit {
             Misfit::Missing => release.is_some_and(|release| release.minor >= FIRST_WITH_POD_IP_POOLS),
@@ -414,8 +414,9 @@ impl CiliumMode for MultiPool {
         self.bgp == Bgp::On
     }
 
-    /// Also beside CIDRs, although a name may be of long ago then: an operator at work takes off what lies outside of its
-    /// own ranges, with the pods in it, so whoever has turned it off says so by removing the sign.
+    /// Also beside CIDRs, although the name of an operator may be old then. A running operator removes the CIDRs
+    /// outside of its own ranges, with the pods in them. So an administrator who has turned it off must confirm that
+    /// by removing the sign.
     fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let why = operator::sign(cilium_node(carrier)?, false)?;
         let kept = if self.blocks(carrier).is_empty() { "" } else { " and it keeps its blocks" };
@@ -426,8 +427,8 @@ impl CiliumMode for MultiPool {
 }
 
 impl MultiPool {
-    /// The name under which a claim is published. One that was made before claims said it, or in another mode, is of the
-    /// default pool.
+    /// The name under which a claim is published. A claim without a name is of the default pool: it was made in
+    /// another mode, or before claims had names.
     fn to_be_carried_under<'a>(&'a self, claim: &'a Claim) -> &'a PodIpPoolName {
         claim.pod_ip_pool.as_ref().unwrap_or(&self.default_pool)
     }
@@ -445,7 +446,7 @@ impl MultiPool {
         }
     }
 
-    /// The write that asks the agent; `None` while a question is open.
+    /// The write that sends the query; `None` while one is open.
     fn question(carrier: Carrier<'_>, as_of: Revision) -> Option<Request> {
         let question = take_off::question(fields(carrier)?, as_of)?;
         let probe = UsageProbe {
@@ -459,8 +460,8 @@ impl MultiPool {
     }
 }
 
-/// Of these claims, those that can be listed beside what is, in the order in which they are added. Beside a CIDR that
-/// overlaps it the agent would give one address to two pods.
+/// The claims of these that can be listed beside the present CIDRs, in the order in which they are added. If two
+/// CIDRs overlapped, the agent would give one address to two pods.
 fn missing<'a>(fields: &PoolsFields, claims: &[&'a Claim]) -> Vec<&'a Claim> {
     let is_free = |claim: &&Claim| !listed(fields).any(|listed| listed.overlaps(claim.cidr));
     let mut missing: Vec<&Claim> = claims.iter().copied().filter(is_free).collect();
@@ -468,15 +469,15 @@ fn missing<'a>(fields: &PoolsFields, claims: &[&'a Claim]) -> Vec<&'a Claim> {
     missing
 }
 
-/// How many addresses of a share the agent needs.
+/// The number of addresses of a share that the agent needs.
 fn needed(carrier: Carrier<'_>, share: &Share) -> u128 {
     let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
     let of_name = requested.filter(|entry| is_named(share, &entry.pool));
     of_name.filter_map(|entry| entry.needed.get(&share.family)).copied().max().unwrap_or_default()
 }
 
-/// Supposes that pods use this percentage of the addresses under each name. An agent asks for them in steps of what it
-/// reserves, with one step more.
+/// Supposes that pods use this percentage of the addresses under each name. An agent requests them in steps of its
+/// reserve, plus one step.
 pub(super) fn raise_need(fields: &mut PoolsFields, percent: u8) {
     for entry in fields.requested.iter_mut().filter(|entry| entry.asked_as_of.is_none()) {
         for (family, needed) in &mut entry.needed {
@@ -489,7 +490,7 @@ pub(super) fn raise_need(fields: &mut PoolsFields, percent: u8) {
     }
 }
 
-/// Whether its agent has said anything, or somebody has put something there.
+/// Whether its agent or another writer has written any entry.
 fn has_begun(fields: &PoolsFields) -> bool {
     !fields.requested.is_empty() || !fields.allocated.is_empty()
 }
@@ -498,7 +499,7 @@ fn says_its_need(fields: &PoolsFields) -> bool {
     fields.requested.iter().any(|entry| entry.asked_as_of.is_none())
 }
 
-/// Whether a share is what stands under this name.
+/// Whether a share is the one of this name.
 fn is_named(share: &Share, name: &str) -> bool {
     share.pod_ip_pool.as_ref().is_some_and(|of_share| of_share.as_str() == name)
 }
@@ -509,7 +510,7 @@ fn names_of(carrier: Carrier<'_>, cidr: Cidr) -> impl Iterator<Item = &str> {
     entries.filter(move |entry| entry.cidrs.contains(&cidr)).map(|entry| entry.pool.as_str())
 }
 
-/// Every CIDR that an agent has, of whatever Cilium pool.
+/// Every CIDR of an agent, of any Cilium pool.
 pub(super) fn listed(fields: &PoolsFields) -> impl Iterator<Item = Cidr> + '_ {
     fields.allocated.iter().flat_map(|entry| &entry.cidrs).copied()
 }

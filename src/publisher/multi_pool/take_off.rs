@@ -1,9 +1,8 @@
-//! How blocks are taken off a CiliumNode whose agent runs: their CIDRs leave `allocated` in one write with a question
-//! (`docs/cilium.md`, Mode multi-pool).
+//! How blocks are removed from a CiliumNode whose agent runs. One write removes their CIDRs from `allocated` and adds
+//! a usage query (`docs/cilium.md`, Mode multi-pool).
 //!
-//! The agent drops those of which nothing is in use as soon as it hears of that. It goes on with the others, but gives no
-//! more of them to new pods, and its answer lists them again. Keeps one invariant: nothing leaves `allocated` without a
-//! question that is later.
+//! As soon as the agent sees that, it drops the unused CIDRs. It keeps the others, but gives no more of them to new
+//! pods, and its answer lists them again. Keeps one invariant: nothing leaves `allocated` without a later query.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +15,7 @@ use crate::model::revision::Revision;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::Stays;
 
-/// Why a block that is published can't be taken off; `Ok` if it can. Whether pods use it is not said here.
+/// Why a published block can't be removed; `Ok` if it can. Does not consider whether pods use it.
 pub(super) fn may_leave(fields: &PoolsFields, claim: &Claim) -> Result<(), Stays> {
     if !listed(fields).any(|listed| listed == claim.cidr) {
         return Err(Stays::Incomplete);
@@ -27,22 +26,22 @@ pub(super) fn may_leave(fields: &PoolsFields, claim: &Claim) -> Result<(), Stays
     Ok(())
 }
 
-/// Whether a question stands.
+/// Whether there is an open query.
 pub(super) fn is_asked(fields: &PoolsFields) -> bool {
     fields.requested.iter().any(|entry| entry.asked_as_of.is_some())
 }
 
-/// The question as of a revision; `None` while one stands.
+/// The query of a revision; `None` while one is open.
 pub(super) fn question(fields: &PoolsFields, as_of: Revision) -> Option<Question> {
     let others = fields.requested.iter().map(|entry| entry.entry.clone()).collect();
     (!is_asked(fields)).then_some(Question { others, as_of })
 }
 
-/// The write that takes blocks off and asks as of this revision; `None` where none of them is listed, or a question
-/// stands. The entry of a name stays, be it without CIDRs: one that goes as a whole is written back as it was.
+/// The write that removes blocks and adds the query of this revision. `None` if none of them is listed, or a query is
+/// open. The entry of a name stays, even without CIDRs: the agent writes back a removed entry as it was.
 pub(super) fn take_off(cilium_node: &CiliumNode, blocks: &[Cidr], as_of: Revision) -> Option<Withdrawal> {
     let fields = &cilium_node.pools;
-    // A hand may have listed one twice.
+    // Another writer may have listed one twice.
     let off: BTreeSet<Cidr> = listed(fields).filter(|listed| blocks.contains(listed)).collect();
     let off: Vec<Cidr> = off.into_iter().collect();
     let question = question(fields, as_of).filter(|_| !off.is_empty())?;

@@ -1,4 +1,4 @@
-//! cluster-pool: a CiliumNode carries the CIDRs in `spec.ipam.podCIDRs`, without a `pool` of single addresses.
+//! cluster-pool: a CiliumNode has the CIDRs in `spec.ipam.podCIDRs`, without a `pool` of single addresses.
 //!
 //! Claims and CiliumNodes are in one store, so proofs compare their revisions, as in crd mode.
 

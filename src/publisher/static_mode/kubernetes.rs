@@ -1,13 +1,14 @@
-//! kubernetes: the Node itself carries the CIDRs, in `spec.podCIDRs` and `spec.podCIDR`, or in annotations.
+//! kubernetes: the Node itself has the CIDRs, in `spec.podCIDRs` and `spec.podCIDR`, or in annotations.
 //!
-//! The API server lets the fields be set once and never changed, with one CIDR of each family. Agents that annotate their
-//! Nodes take a family that is not there from annotations, which anybody may change. Nodes may be in another store than the
-//! claims, so no proof compares their revisions. What takes the place of that:
+//! The API server lets these fields be set once and never changed, with one CIDR of each family. Agents that annotate
+//! their Nodes take a missing family from annotations, which any writer may change. Nodes may be in another store
+//! than the claims, so no proof compares their revisions. Two facts replace that comparison:
 //!
-//! - A Node that shows any CIDR in its fields never gets another, and one that is gone can't be patched: its uid is in every
-//!   patch.
-//! - On a Node without these an annotation says as of which revision of the claims a version was written. A patch that
-//!   was decided before is refused; one that is decided on that version or a later one needs the claims as of then.
+//! - A Node with any CIDR in its fields never gets another. A deleted Node can't be patched, because its uid is in
+//!   every patch.
+//! - On a Node without CIDRs an annotation says as of which revision of the claims a version was written. A patch
+//!   that was decided before is refused. A patch that is decided on that version or a later one needs the claims as
+//!   of then.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -29,7 +30,7 @@ stable_names! {
     pub enum NodeField {
         /// Its podCIDRs.
         Spec => "spec",
-        /// Annotations, under the names that agents of every release know.
+        /// Annotations, under the names that agents of every version know.
         Annotations => "annotations",
     }
 }
@@ -46,14 +47,14 @@ impl FromStr for NodeField {
 /// `ipam: kubernetes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kubernetes {
-    /// What is written.
+    /// The part that is written.
     pub writes: NodeField,
     /// Whether agents read annotations where there are no podCIDRs; `annotate-k8s-node` of `cilium-config`.
     pub agents_read_annotations: bool,
 }
 
 impl Default for Kubernetes {
-    /// What applies where neither an administrator nor `cilium-config` says anything.
+    /// The values that apply if neither an administrator nor `cilium-config` sets any.
     fn default() -> Self {
         Self { writes: NodeField::Spec, agents_read_annotations: false }
     }
@@ -72,8 +73,8 @@ impl StaticMode for Kubernetes {
     const ONLY_WRITER: &'static str =
         "turn the allocator of kube-controller-manager off with `--allocate-node-cidrs=false`";
 
-    /// The server refuses changes of podCIDRs. Annotations may be changed, and an agent that has not restarted may go on with
-    /// one that nobody reads any more.
+    /// The server refuses changes of podCIDRs. Annotations may be changed, and an agent that has not restarted may
+    /// keep using a former one.
     fn never_had(self, carrier: Carrier<'_>, block: Cidr) -> bool {
         let Some(node) = node(carrier).filter(|node| !node.pod_cidrs.is_empty()) else { return false };
         let annotated = node.annotated.iter().map(|annotated| annotated.cidr);
@@ -81,8 +82,8 @@ impl StaticMode for Kubernetes {
         !self.agents_read_annotations && shown.all(|cidr| !cidr.overlaps(block))
     }
 
-    /// Of a family that is not among the podCIDRs, what annotations say: two texts that differ are two CIDRs, because
-    /// releases differ in which of them they read.
+    /// A family without a podCIDR is taken from annotations. Two texts that differ are two CIDRs, because agent
+    /// versions differ in which of them they read.
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]> {
         let Some(node) = node(carrier) else { return Cow::Borrowed(&[]) };
         let mut cidrs = Cow::Borrowed(&node.pod_cidrs[..]);
@@ -145,7 +146,7 @@ impl StaticMode for Kubernetes {
         is_due.then(|| Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
     }
 
-    /// kube-controller-manager leaves no sign on a Node but the CIDRs.
+    /// kube-controller-manager leaves no sign on a Node except the CIDRs.
     fn second_allocator(_: Carrier<'_>) -> Option<String> {
         None
     }
@@ -155,7 +156,7 @@ impl StaticMode for Kubernetes {
         carrier.malformed().first().or_else(|| annotations.first().filter(|_| self.agents_read_annotations))
     }
 
-    /// An annotation that says something else than the podCIDRs. Agents write it anew when they start.
+    /// The finding about an annotation that contradicts the podCIDRs. Agents rewrite it when they start.
     fn contradiction(self, carrier: Carrier<'_>) -> Option<Finding> {
         let node = node(carrier).filter(|_| self.agents_read_annotations)?;
         let differs = |cidr: Cidr| in_spec(node, cidr.family()).is_some_and(|in_spec| in_spec != cidr);

@@ -1,9 +1,9 @@
 //! The publisher for the modes in which a node has one CIDR of each family for its whole life: cluster-pool and
 //! kubernetes.
 //!
-//! An agent reads the CIDRs once, when it starts, and gives out their addresses by itself. It says neither how much it
-//! needs nor what it uses. So a carrier that shows no CIDR gets one block of each family in one write, and none of them
-//! is ever changed, reordered or taken off. What differs between the modes is behind [`StaticMode`].
+//! An agent reads the CIDRs once, when it starts, and assigns their addresses by itself. It reports neither its need
+//! nor its use. So a carrier without a CIDR gets one block of each family in one write. None of them is ever changed,
+//! reordered or removed. The differences between the modes are behind [`StaticMode`].
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -33,22 +33,22 @@ mod kubernetes;
 pub use cluster_pool::ClusterPool;
 pub use kubernetes::{Kubernetes, NodeField};
 
-/// What differs between the modes.
+/// The differences between the modes.
 pub trait StaticMode: Copy {
     /// Its name, as `ipam` of `cilium-config` has it.
     const NAME: &'static str;
     /// The kind of the carrier.
     const CARRIER: Kind;
-    /// How somebody else is kept from writing that field, for a person.
+    /// How to keep another allocator from writing that field, for a person.
     const ONLY_WRITER: &'static str;
 
-    /// Whether the carrier shows CIDRs that nobody can change, and nothing on it shows any address of this block.
+    /// Whether the carrier has immutable CIDRs, and no field on it shows any address of this block.
     fn never_had(self, carrier: Carrier<'_>, block: Cidr) -> bool;
 
     /// The CIDRs that a carrier shows, in their order.
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]>;
 
-    /// Where the carrier shows which of them, for a person.
+    /// The field of the carrier that has each of them, for a person.
     fn told(self, carrier: Carrier<'_>) -> String;
 
     /// The write of these CIDRs.
@@ -60,21 +60,23 @@ pub trait StaticMode: Copy {
     /// Whether this version of the carrier was written after claims had come to a revision.
     fn shows_later(carrier: Carrier<'_>, than: Revision) -> bool;
 
-    /// Whether a block that is being taken off is known to be off.
+    /// Whether a block that is being removed is known to be absent.
     fn absence(removal: Removal<'_>) -> Absence;
 
     /// The request for a version of the carrier later than `later_than`.
     fn later_version(carrier: Carrier<'_>, later_than: Revision) -> Option<Request>;
 
-    /// What on the carrier says that somebody else gives it CIDRs, and how that sign is removed when he no longer does.
+    /// The sign on the carrier that another allocator gives it CIDRs, and how to remove that sign when the allocator
+    /// no longer does.
     fn second_allocator(carrier: Carrier<'_>) -> Option<String>;
 
-    /// A text on the carrier that could not be read, and that its agent may read otherwise.
+    /// A text on the carrier that could not be read, and that its agent may read in another way.
     fn malformed(self, carrier: Carrier<'_>) -> Option<&Malformed> {
         carrier.malformed().first()
     }
 
-    /// Two places on the carrier of a served node that say different things, of which its agent takes one.
+    /// The finding about two fields of a served node's carrier that contradict each other. The agent uses one of
+    /// them.
     fn contradiction(self, _carrier: Carrier<'_>) -> Option<Finding> {
         None
     }
@@ -99,7 +101,7 @@ impl<M> Static<M> {
         Self { families, mode }
     }
 
-    /// What of it is its own.
+    /// The settings of the mode itself.
     pub(super) const fn mode(&self) -> &M {
         &self.mode
     }
@@ -139,7 +141,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         of_each.filter(is_undecided).flatten().map(|claim| claim.cidr).collect()
     }
 
-    /// Beside blocks of ours it is only told of ([`Self::finding`]).
+    /// Beside blocks of ours it is only reported ([`Self::finding`]).
     fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let why = M::second_allocator(carrier).filter(|_| self.mode.pod_cidrs(carrier).is_empty())?;
         let message = format!("{why}; the node gets no blocks; {}", M::ONLY_WRITER);
@@ -162,7 +164,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         published.len()
     }
 
-    /// Of a family that the agents do not run nothing is used.
+    /// A block of a family that the agents do not run is unused.
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
         let listed = self.mode.pod_cidrs(carrier);
         listed.iter().copied().filter(|cidr| self.families.contains(&cidr.family())).collect()
@@ -181,8 +183,8 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         holding.n_blocks > 0
     }
 
-    /// All at once, and only onto a carrier that shows nothing: an agent never reads a change, and one that starts
-    /// again on other CIDRs, or on the same in another order, loses its pods.
+    /// All blocks at once, and only onto a carrier that shows nothing. An agent never reads a change. One that
+    /// restarts with other CIDRs, or with the same in another order, loses its pods.
     fn publication(
         &self,
         carrier: Carrier<'_>,
@@ -252,7 +254,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         if self.carries(carrier, claim.cidr) { Leaving::NoConsent } else { Leaving::Off }
     }
 
-    /// Agents of every release read the CIDRs and never write them.
+    /// Agents of every version read the CIDRs and never write them.
     fn support(&self, release: Option<Release>) -> Support {
         release.map_or(Support::Unknown, |_| Support::Full)
     }
@@ -267,8 +269,8 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
     }
 
-    /// A carrier that has CIDRs which can't be blocks of this node as they are.
-    /// `why_not` says of a CIDR that is no claim of the node why it can't become one.
+    /// The finding about a carrier whose CIDRs can't be blocks of this node as they are. `why_not` says why a CIDR
+    /// without a claim of the node can't become one.
     fn foreign_blocks(
         &self,
         carrier: Carrier<'_>,
@@ -307,11 +309,11 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 }
 
 impl<M: StaticMode> Static<M> {
-    /// The claim that counts in each family, or none where that is not known of one of them.
+    /// The claim that counts in each family, or none if that is unknown for one of them.
     fn of_each_family<'a>(&self, claims: &[&'a Claim], former: Option<&FormerCarrier>) -> Vec<&'a Claim> {
         let of_each = self.families.iter().map(|family| of_family(claims, *family));
         let mut chosen: Vec<&Claim> = of_each.filter_map(|of_family| the_one(&of_family, former)).collect();
-        // Both families or none; the order of families is that of the carrier before.
+        // Both families or none. Their order is that of the carrier before.
         if chosen.len() < self.families.len() {
             return Vec::new();
         }
@@ -324,9 +326,10 @@ fn of_family<'a>(claims: &[&'a Claim], family: Family) -> Vec<&'a Claim> {
     claims.iter().copied().filter(|claim| claim.cidr.family() == family).collect()
 }
 
-/// Of the claims of one family, the only one, or the one that the agent found first on the carrier before this one. A node
-/// has several if it got them in another mode, where its agent takes the first alone, or by hand, or where another writer
-/// was faster.
+/// The only claim of one family, or the one that the agent found first on the carrier before this one.
+///
+/// A node has several claims of a family for one of three reasons. It got them in another mode, where its agent takes
+/// only the first. A user made one. Or another writer was faster.
 fn the_one<'a>(of_family: &[&'a Claim], former: Option<&FormerCarrier>) -> Option<&'a Claim> {
     match of_family {
         [only] => Some(only),
