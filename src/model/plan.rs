@@ -74,7 +74,7 @@ pub struct NodePlan {
     /// What is the case of it now whose duration counts for a later decision.
     pub lasting: BTreeSet<Lasting>,
     /// Whether too many blocks began to leave nodes within a minute, so that no more may.
-    pub too_many_leave: bool,
+    pub too_many_drains: bool,
 }
 
 /// The writes that make routers know the routes of all nodes.

@@ -50,7 +50,7 @@ pub(super) struct Draft {
     pub(super) cooling: Vec<Cidr>,
     pub(super) routes: BTreeMap<Cidr, RouteAt>,
     pub(super) scope: Scope,
-    pub(super) too_many_leave: bool,
+    pub(super) too_many_drains: bool,
     lasting: BTreeSet<Lasting>,
     wait: Option<Wait>,
     wake: Option<Duration>,
@@ -68,7 +68,7 @@ impl Draft {
             cooling: Vec::new(),
             routes: BTreeMap::new(),
             scope: Scope::Part,
-            too_many_leave: false,
+            too_many_drains: false,
             lasting: BTreeSet::new(),
             wait: None,
             wake: None,
@@ -161,7 +161,7 @@ impl Draft {
             cooling: self.cooling,
             routes: self.routes,
             scope: self.scope,
-            too_many_leave: self.too_many_leave,
+            too_many_drains: self.too_many_drains,
             lasting: self.lasting,
         }
     }

@@ -27,7 +27,7 @@ use crate::publisher::demand::Demand;
 
 /// How long a node waits before it asks its pools again, if they have no replacement for a draining block. The node
 /// lacks nothing itself, so it is not among those that are decided again when blocks become free.
-const ROOM_AGAIN: Duration = Duration::from_secs(30);
+const REPLACEMENTS_AGAIN: Duration = Duration::from_secs(30);
 
 /// How long the number of Pods from a read of a node counts while its agent is silent. A list of Pods is expensive
 /// for some API servers.
@@ -114,20 +114,20 @@ impl<'a> Subject<'a> {
 
     /// Claims the replacements of the blocks that must leave, as far as the pools of the node have them. The node
     /// must have the replacements before the first of these blocks is closed to new pods.
-    pub(super) fn make_room(&self, draft: &mut Draft, now: Now) {
+    pub(super) fn claim_replacements(&self, draft: &mut Draft, now: Now) {
         if self.publisher.takes_off_with_question() {
             // An agent releases every block that it does not need, so it gets no replacement in advance
             // (`Self::take_off`).
             return;
         }
         for share in self.shares() {
-            let leaving: BTreeSet<Cidr> = self.able_to_leave(&share).map(|claim| claim.cidr).collect();
-            self.make_room_for(draft, share, &leaving, now);
+            let leaving: BTreeSet<Cidr> = self.can_leave_of(&share).map(|claim| claim.cidr).collect();
+            self.claim_replacements_for(draft, share, &leaving, now);
         }
     }
 
     /// Claims the replacements of these blocks of one share.
-    fn make_room_for(&self, draft: &mut Draft, share: Share, leaving: &BTreeSet<Cidr>, now: Now) {
+    fn claim_replacements_for(&self, draft: &mut Draft, share: Share, leaving: &BTreeSet<Cidr>, now: Now) {
         let Some(first) = self.first_pool(&share).filter(|_| !leaving.is_empty()) else {
             return;
         };
@@ -135,13 +135,13 @@ impl<'a> Subject<'a> {
         let growth = self.grow_share(draft, share, first, Phase::Served, demand, leaving);
         self.claim_picked(draft, &growth, now);
         if growth.unmet.is_some() {
-            draft.wake_at(now.uptime + ROOM_AGAIN);
+            draft.wake_at(now.uptime + REPLACEMENTS_AGAIN);
         }
     }
 
     /// Claims the replacements of these blocks of a share, if the pools of the node have all of them. Returns whether
     /// they do.
-    pub(super) fn claim_whole_room(
+    pub(super) fn claim_all_replacements(
         &self,
         draft: &mut Draft,
         share: &Share,
@@ -153,7 +153,7 @@ impl<'a> Subject<'a> {
         let demand = self.demand_without(share, leaving);
         let growth = self.grow_share(draft, share.clone(), first, phase, demand, leaving);
         if growth.unmet.is_some() {
-            draft.wake_at(now.uptime + ROOM_AGAIN);
+            draft.wake_at(now.uptime + REPLACEMENTS_AGAIN);
             return false;
         }
         self.claim_picked(draft, &growth, now);

@@ -42,7 +42,7 @@ impl<'a> Subject<'a> {
             let claims = self.world.claims_of(name).map(|known| &known.claim).filter(of_share);
             let let_go = claims
                 .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
-                .filter(|claim| gives(claim, share) && !self.world.is_to_leave(claim));
+                .filter(|claim| gives(claim, share) && !self.world.must_leave(claim));
             let mut kept: Vec<&Claim> = self.offering().filter(of_share).collect();
             let ours = self.ours(share);
             for claim in let_go {
@@ -181,7 +181,7 @@ impl<'a> Subject<'a> {
             self.offering().filter(is_of_share).partition(|claim| is_carried(self.world, claim));
         kept.retain(|claim| stays(claim));
         kept.extend(others);
-        absent.sort_by_key(|claim| (self.world.is_to_leave(claim), claim.created, claim.cidr));
+        absent.sort_by_key(|claim| (self.world.must_leave(claim), claim.created, claim.cidr));
         let ours = self.ours(share);
         absent.retain(|claim| {
             let demand = self.publisher.demand(self.carrier, share, &kept, &ours);

@@ -166,7 +166,7 @@ fn shows_no_drain(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
 fn is_given_back(world: &World, publisher: &Publisher, claim: &Claim, carrier: Carrier<'_>) -> bool {
     claim.state == ClaimState::Draining(carrier.uid().clone())
         && publisher.takes_off_with_question()
-        && world.is_to_leave(claim)
+        && world.must_leave(claim)
         && !is_carried(world, claim)
 }
 
@@ -174,7 +174,7 @@ fn is_given_back(world: &World, publisher: &Publisher, claim: &Claim, carrier: C
 /// its presence on the carrier does not prove that the agent refuses to release it.
 fn is_to_be_taken_off(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     publisher.takes_off_with_question()
-        && world.is_to_leave(claim)
+        && world.must_leave(claim)
         && !world.freeze().stops_reclaim()
         && is_carried(world, claim)
 }

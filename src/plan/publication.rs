@@ -98,7 +98,7 @@ impl<'a> Subject<'a> {
     pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&KnownClaim], policy: Policy, now: Now) {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
         let former = self.former();
-        let is_draining = |claim: &Claim| self.world.is_to_leave(claim);
+        let is_draining = |claim: &Claim| self.world.must_leave(claim);
         let Some(publication) =
             self.publisher.publication(self.carrier, &claims, &is_draining, former.as_deref())
         else {

@@ -44,7 +44,7 @@ impl Subject<'_> {
         let is_listed = |family: Family| listed.iter().any(|cidr| cidr.family() == family);
         let mut waits = false;
         for share in self.shares().into_iter().filter(|share| !is_listed(share.family)) {
-            let draining: BTreeSet<Cidr> = self.to_leave(&share).map(|claim| claim.cidr).collect();
+            let draining: BTreeSet<Cidr> = self.must_leave_of(&share).map(|claim| claim.cidr).collect();
             if draining.is_empty() {
                 continue;
             }
@@ -57,7 +57,7 @@ impl Subject<'_> {
                 None if self.serving().is_some_and(|serving| serving.pause.has_failed()) => {}
                 None if self.awaits_initialization(draft, policy, now) => waits = true,
                 None => {
-                    self.claim_whole_room(draft, &share, &draining, Phase::FirstGrant, now);
+                    self.claim_all_replacements(draft, &share, &draining, Phase::FirstGrant, now);
                 }
             }
         }

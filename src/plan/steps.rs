@@ -38,8 +38,8 @@ impl Subject<'_> {
         self.publish_more(draft, publishable, &going, policy, now);
         self.ask_for_use(draft, policy, now);
         self.grow_by_pods(draft, policy, now);
-        self.make_room_for_what_leaves(draft, now);
-        self.take_back_last(draft, policy, now)
+        self.replace_leaving_blocks(draft, now);
+        self.reclaim_last(draft, policy, now)
     }
 
     /// The last step, if there is something to send. The node may lack blocks all the same.
@@ -92,7 +92,7 @@ impl Subject<'_> {
         if self.has_supported_agent() {
             self.clear_answer(draft, policy, now);
             if draft.requests.is_empty() && self.is_served() {
-                self.keep_what_is_needed(draft, policy, now);
+                self.keep_draining_blocks(draft, policy, now);
             }
         }
         self.end_if_any_request_noting_unmet(draft)
@@ -163,7 +163,7 @@ impl Subject<'_> {
         self.grow(draft, now);
         if self.is_served() && draft.requests.is_empty() && !draft.unmet.is_empty() {
             let unmet: Vec<Share> = draft.unmet.iter().map(|unmet| unmet.share().clone()).collect();
-            self.keep_what_nobody_replaces(draft, &unmet, now);
+            self.keep_irreplaceable_blocks(draft, &unmet, now);
         }
         draft.end_if_any_request()
     }
@@ -181,8 +181,8 @@ impl Subject<'_> {
             self.tell_of_incomplete_blocks(draft, &publishable);
             return;
         }
-        let room = self.room_for_what_goes(going);
-        publishable.retain(|known| !room.contains(&known.claim.cidr));
+        let replacements = self.replacement_blocks(going);
+        publishable.retain(|known| !replacements.contains(&known.claim.cidr));
         self.publish(draft, &publishable, policy, now);
     }
 
@@ -192,16 +192,16 @@ impl Subject<'_> {
         }
     }
 
-    fn make_room_for_what_leaves(&self, draft: &mut Draft, now: Now) {
+    fn replace_leaving_blocks(&self, draft: &mut Draft, now: Now) {
         let lacks_nothing = draft.requests.is_empty() && draft.unmet.is_empty();
         if lacks_nothing && self.is_served() && !self.world.freeze().stops_reclaim() {
-            self.make_room(draft, now);
+            self.claim_replacements(draft, now);
         }
     }
 
     /// Every shortage of the node comes first.
-    fn take_back_last(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn reclaim_last(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         draft.end_if_any_request()?;
-        self.take_back(draft, policy, now)
+        self.reclaim(draft, policy, now)
     }
 }

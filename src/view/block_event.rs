@@ -140,7 +140,7 @@ fn of_withdrawal(world: &World, withdrawal: &Withdrawal) -> Option<BlockEvent> {
 fn cause_of_drain(world: &World, claim: &Claim) -> Cause {
     match claim.state {
         ClaimState::Releasing(reason) | ClaimState::Cooling(reason) => reason.into(),
-        ClaimState::Held | ClaimState::Draining(_) if world.is_to_leave(claim) => Cause::PoolDrains,
+        ClaimState::Held | ClaimState::Draining(_) if world.must_leave(claim) => Cause::PoolDrains,
         ClaimState::Held | ClaimState::Draining(_) => Cause::Surplus,
     }
 }

@@ -72,7 +72,7 @@ impl fmt::Display for When {
 #[must_use]
 pub fn departures(world: &World, is_meant: impl Fn(&Claim) -> bool) -> Vec<Departure> {
     let claims = world.claims().map(|known| &known.claim);
-    let leaving = claims.filter(|claim| is_meant(claim) && world.is_to_leave(claim));
+    let leaving = claims.filter(|claim| is_meant(claim) && world.must_leave(claim));
     let held = leaving.filter(|claim| matches!(claim.state, ClaimState::Held | ClaimState::Draining(_)));
     held.map(|claim| Departure {
         cidr: claim.cidr,

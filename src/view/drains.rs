@@ -67,7 +67,7 @@ fn stage(world: &World, claim: &Claim) -> Option<Stage> {
     let carrier =
         world.carrier(&claim.node).filter(|of| !world.is_unreadable(of.kind(), claim.node.as_str()));
     match &claim.state {
-        ClaimState::Held if world.is_to_leave(claim) => Some(Stage::Held),
+        ClaimState::Held if world.must_leave(claim) => Some(Stage::Held),
         ClaimState::Draining(_) if world.reader().takes_off_with_question() => Some(Stage::Refused),
         ClaimState::Draining(_) => Some(match carrier.map(|carrier| world.reader().drain(carrier, claim)) {
             Some(Drain::Closed(used)) if !used.is_empty() => Stage::InUse,
@@ -120,7 +120,7 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
         return None;
     }
     let drain = match (&claim.state, carrier) {
-        (ClaimState::Held, Some(_)) if world.is_to_leave(claim) => {
+        (ClaimState::Held, Some(_)) if world.must_leave(claim) => {
             let not_yet = if world.reader().takes_off_with_question() { NOT_YET_OR_USED } else { NOT_YET };
             let stays = carrier.map(|carrier| world.reader_of(&claim.node).may_leave(carrier, claim));
             let why =

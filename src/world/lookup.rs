@@ -436,7 +436,7 @@ impl World {
         let is_going = |claim: &Claim| {
             self.reader.takes_off_with_question()
                 && claim.state == ClaimState::Releasing(Reason::Reclaimed)
-                && self.is_to_leave(claim)
+                && self.must_leave(claim)
         };
         let held =
             self.claims_of(name).filter(|known| known.claim.is_published_state() || is_going(&known.claim));

@@ -131,7 +131,7 @@ impl World {
             // Whoever did what failed here, nothing of it is left to do.
             remembered.serving.pause.end();
         }
-        if plan.too_many_leave {
+        if plan.too_many_drains {
             self.stop_reclaim(now.uptime);
         }
         self.note_waiting(plan);

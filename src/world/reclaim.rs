@@ -13,7 +13,7 @@ impl World {
     /// Whether a block is to leave its node as soon as that can do without it: its pool is being deleted, or its range of
     /// the pool drains. A pool that is gone without its finalizer says nothing.
     #[must_use]
-    pub fn is_to_leave(&self, claim: &Claim) -> bool {
+    pub fn must_leave(&self, claim: &Claim) -> bool {
         let Some(object) = self.pool_object(&claim.pool) else {
             return false;
         };
@@ -48,7 +48,7 @@ impl World {
 
     /// How many blocks this process began to take back within the last minute.
     #[must_use]
-    pub fn n_begun_to_leave(&self, now: Duration) -> usize {
+    pub fn n_drains_started(&self, now: Duration) -> usize {
         self.pace.n_begun(now)
     }
 

@@ -110,7 +110,7 @@ fn plan_with(verdict: Verdict, messages: &[&str]) -> NodePlan {
         cooling: Vec::new(),
         routes: std::collections::BTreeMap::new(),
         lasting: BTreeSet::new(),
-        too_many_leave: false,
+        too_many_drains: false,
         scope: Scope::Whole,
     }
 }

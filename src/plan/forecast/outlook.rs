@@ -108,7 +108,7 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
     };
     let left_before = |claim: &Claim| {
         let known = before.world.claim(claim.cidr);
-        known.is_some_and(|known| before.world.is_to_leave(&known.claim))
+        known.is_some_and(|known| before.world.must_leave(&known.claim))
     };
     let departures = departures(&after.world, |claim| is_named(claim) || !left_before(claim));
     let homeless = homeless(&after, &departures, policy, now);

@@ -20,19 +20,19 @@ const ANSWERS_WITHIN: u32 = 10;
 impl<'a> Subject<'a> {
     /// Keeps draining blocks that can't leave any more, and one that the node needs. This needs no read or query:
     /// holding a block again gives no address away.
-    pub(in crate::plan) fn keep_what_is_needed(&self, draft: &mut Draft, policy: Policy, now: Now) {
+    pub(in crate::plan) fn keep_draining_blocks(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, policy, now));
         let mut kept: BTreeSet<Cidr> = stays.map(|(claim, _)| claim.cidr).collect();
         for share in self.shares() {
-            // A block that must leave is replaced first (`Subject::make_room`).
-            let needed = self.needed(&share).filter(|claim| !self.world.is_to_leave(claim));
+            // A block that must leave is replaced first (`Subject::claim_replacements`).
+            let needed = self.needed(&share).filter(|claim| !self.world.must_leave(claim));
             kept.extend(needed.map(|claim| claim.cidr));
         }
         self.keep(draft, kept, now);
     }
 
     /// Keeps one block of each of these shares, because the node needs addresses that its pools can't give.
-    pub(in crate::plan) fn keep_what_nobody_replaces(&self, draft: &mut Draft, shares: &[Share], now: Now) {
+    pub(in crate::plan) fn keep_irreplaceable_blocks(&self, draft: &mut Draft, shares: &[Share], now: Now) {
         if self.publisher.takes_off_with_question() {
             // Its agent gives no more addresses of it to new pods, whether or not the claim is held again.
             return;
@@ -48,16 +48,16 @@ impl<'a> Subject<'a> {
 
     /// Whether a draining block can't leave, or need not leave any more.
     fn stays(&self, claim: &Claim, drain: &Drain, policy: Policy, now: Now) -> bool {
-        let must_leave = self.world.is_to_leave(claim);
+        let must_leave = self.world.must_leave(claim);
         if matches!(drain, Drain::Stays(_)) {
             return true;
         }
         if self.publisher.takes_off_with_question() {
             return !must_leave || self.has_new_agent(claim);
         }
-        let pool_takes_it_back =
+        let pool_reclaims =
             || self.world.pool(&claim.pool).is_some_and(|pool| pool.reclaim.mode == ReclaimMode::Enabled);
-        if !must_leave && !pool_takes_it_back() {
+        if !must_leave && !pool_reclaims() {
             return true;
         }
         let is_down = self.world.agent_on(&self.node.name).is_err();
@@ -65,8 +65,8 @@ impl<'a> Subject<'a> {
         let release_forbids = !is_down && !self.may_reclaim(policy);
         // A mark that exists when an agent starts keeps a pod from being restored. No pod should have the address,
         // but nothing should rely on that for long.
-        let is_marked_for_nobody = *drain == Drain::Asked && (is_down || self.is_overdue(policy, now));
-        release_forbids || is_marked_for_nobody
+        let is_marked_in_vain = *drain == Drain::Asked && (is_down || self.is_overdue(policy, now));
+        release_forbids || is_marked_in_vain
     }
 
     /// Whether the agent has been silent for so long that its answer is not awaited any more.

@@ -5,11 +5,11 @@
 //! invariant: a block drains on only while the node can do without it and the use of its agent is known (safety rule
 //! 7). Otherwise the block is held again.
 //!
-//! - [`begin`]: which blocks start draining.
-//! - [`room`]: which blocks a node needs.
+//! - [`start`]: which blocks start draining.
+//! - [`need`]: which blocks a node needs.
 //! - [`kept`]: which blocks are kept after all.
 //! - [`off`]: how blocks are removed in the mode whose agents take blocks as a whole.
-//! - [`told`]: the reports about blocks that can't leave.
+//! - [`report`]: the reports about blocks that can't leave.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ use crate::publisher::answer::{Drain, Leaving, ProbeState};
 use crate::publisher::support::Reclaiming;
 use crate::world::{KnownClaim, RunningAgent};
 
-mod begin;
 mod kept;
+mod need;
 mod off;
-mod room;
-mod told;
+mod report;
+mod start;
 
 pub(super) use off::{PODS_AGAIN, no_pod_has_what_was_taken_off};
 
@@ -42,7 +42,7 @@ const TURN: Duration = Duration::from_secs(5);
 const LOST_AFTER: u32 = 2;
 
 /// How often the Pods are read that keep a block in use.
-const TOLD_ANEW: Duration = Duration::from_secs(5 * 60);
+const USERS_READ_EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// The time before the next read of a node's Pods, if the last one contradicts the known agent, or if the server
 /// refused it.
@@ -52,13 +52,13 @@ const LOOK_AGAIN_AFTER_REFUSAL: Duration = Duration::from_secs(60);
 impl<'a> Subject<'a> {
     /// Continues the drains of the node and starts others. This is the last step of a decision: every shortage of the
     /// node comes first.
-    pub(super) fn take_back(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    pub(super) fn reclaim(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         if !self.is_served() && !self.has_any(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed))
         {
             return NEXT;
         }
         self.clear_stale_marks(draft, policy, now)?;
-        self.tell_of_drains(draft);
+        self.report_drains(draft);
         if self.world.freeze().stops_reclaim() {
             return NEXT;
         }
@@ -68,9 +68,9 @@ impl<'a> Subject<'a> {
         if matches!(self.publisher.probe(self.carrier), ProbeState::Asked(_)) {
             draft.note_lasting(Lasting::QuestionOpen);
         }
-        self.go_on_with_released(draft, policy, now)?;
-        self.go_on_with_draining(draft, policy, now)?;
-        self.begin(draft, policy, now)
+        self.continue_released(draft, policy, now)?;
+        self.continue_draining(draft, policy, now)?;
+        self.start_drains(draft, policy, now)
     }
 
     /// Whether blocks may be reclaimed from the node's agent, according to its version.
@@ -113,7 +113,7 @@ impl<'a> Subject<'a> {
 
     /// Continues with blocks that their agent has released. The controller confirms the release to the agent and
     /// removes the blocks; then the agent acknowledges the removal.
-    fn go_on_with_released(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn continue_released(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let released = self.world.claims_of(&self.node.name).map(|known| &known.claim);
         let released = released.filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed));
         let (mut consented, mut can_go, mut confirmed) = (Vec::new(), Vec::new(), false);
@@ -132,7 +132,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Continues with the draining blocks.
-    fn go_on_with_draining(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn continue_draining(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let (mut open, mut empty, mut consented) = (Vec::new(), Vec::new(), Vec::new());
         let mut in_use = false;
         for (claim, drain) in self.draining() {
@@ -159,13 +159,14 @@ impl<'a> Subject<'a> {
         if !empty.is_empty() {
             return self.mark(draft, &empty, policy, now);
         }
-        if in_use { self.look_who_uses(draft, now) } else { NEXT }
+        if in_use { self.read_users(draft, now) } else { NEXT }
     }
 
     /// Reads the Pods of the node at intervals, so that the status can name the Pods that a drain waits for.
-    fn look_who_uses(&self, draft: &mut Draft, now: Now) -> Step {
+    fn read_users(&self, draft: &mut Draft, now: Now) -> Step {
         let name = &self.node.name;
-        let next = self.world.look(name).map(|look| look.at + TOLD_ANEW).filter(|next| *next > now.uptime);
+        let next =
+            self.world.look(name).map(|look| look.at + USERS_READ_EVERY).filter(|next| *next > now.uptime);
         match next {
             Some(next) => draft.wake_at(next),
             None => draft.requests.push(Read::PodsOf(name.clone(), self.carrier.revision()).into()),

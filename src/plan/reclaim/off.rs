@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::told::waits;
+use super::report::drain_waits;
 use super::{LOOK_AGAIN, LOOK_AGAIN_AFTER_REFUSAL, TURN};
 use crate::model::agent::Look;
 use crate::model::claim::{Claim, ClaimState, Reason};
@@ -59,7 +59,7 @@ pub(in crate::plan) fn no_pod_has_what_was_taken_off(
     let again = match look.map(|look| &look.found) {
         None => Duration::ZERO,
         // Without the right to read Pods the controller removes no block. So the agent released this one by itself.
-        Some(Err(_)) if !world.is_to_leave(claim) => return true,
+        Some(Err(_)) if !world.must_leave(claim) => return true,
         Some(Err(_)) => LOOK_AGAIN_AFTER_REFUSAL,
         Some(Ok(pods)) => {
             let holders = pods.holders_in(claim.cidr);
@@ -68,7 +68,7 @@ pub(in crate::plan) fn no_pod_has_what_was_taken_off(
             }
             let why =
                 format!("its agent released it, but these pods have an address of it: {}", ten_of(holders));
-            draft.findings.push(waits(claim, &why));
+            draft.findings.push(drain_waits(claim, &why));
             PODS_AGAIN
         }
     };
@@ -96,7 +96,8 @@ impl<'a> Subject<'a> {
         let (can_leave, stay): (Vec<&Claim>, Vec<&Claim>) =
             carried.into_iter().partition(|claim| self.publisher.may_leave(self.carrier, claim).is_ok());
         let agent = self.world.agent_on(&self.node.name).ok();
-        let Some(agent) = agent.filter(|_| self.may_reclaim(policy) && !self.rests(draft, policy, now))
+        let Some(agent) =
+            agent.filter(|_| self.may_reclaim(policy) && !self.was_kept_recently(draft, policy, now))
         else {
             return self.hold_what_is_needed(draft, &[can_leave, stay].concat(), now);
         };
@@ -186,7 +187,7 @@ impl<'a> Subject<'a> {
     /// Releases claims, so that no replica may publish their blocks any more, as many as the limit per minute allows.
     fn forbid(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
         let mut begins: Vec<&Claim> = chosen.iter().copied().filter(|claim| !is_withdrawn(claim)).collect();
-        let n_more = policy.reclaim.per_minute.saturating_sub(self.world.n_begun_to_leave(now.uptime));
+        let n_more = policy.reclaim.per_minute.saturating_sub(self.world.n_drains_started(now.uptime));
         if n_more < begins.len() {
             draft.wake_at(now.uptime + TURN);
             begins.truncate(n_more);
@@ -214,7 +215,7 @@ impl<'a> Subject<'a> {
 
     /// Held blocks that are published in the same write that removes others. An agent that had both would release the
     /// surplus.
-    pub(in crate::plan) fn room_for_what_goes(&self, about_to_go: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
+    pub(in crate::plan) fn replacement_blocks(&self, about_to_go: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
         let mut room = BTreeSet::new();
         if !self.publisher.takes_off_with_question() {
             return room;
@@ -253,7 +254,8 @@ impl<'a> Subject<'a> {
             };
             let needed = blocks.iter().filter(|claim| !gone.contains(&claim.cidr));
             let mut sets = std::iter::once(with(blocks)).chain(needed.map(|claim| with(&[claim])));
-            let _ = sets.any(|leaving| self.claim_whole_room(draft, share, &leaving, Phase::Served, now));
+            let _ =
+                sets.any(|leaving| self.claim_all_replacements(draft, share, &leaving, Phase::Served, now));
         }
         can_go
     }
@@ -275,9 +277,12 @@ impl<'a> Subject<'a> {
 
     /// The held blocks of a share that must leave and that the carrier does not show. They replace nothing.
     fn given_back(&self, share: &Share) -> impl Iterator<Item = Cidr> + 'a {
-        let to_leave: Vec<&Claim> = self.to_leave(share).collect();
+        let must_leave_of: Vec<&Claim> = self.must_leave_of(share).collect();
         let (publisher, carrier) = (self.publisher, self.carrier);
-        to_leave.into_iter().map(|claim| claim.cidr).filter(move |cidr| !publisher.carries(carrier, *cidr))
+        must_leave_of
+            .into_iter()
+            .map(|claim| claim.cidr)
+            .filter(move |cidr| !publisher.carries(carrier, *cidr))
     }
 
     /// The blocks on the carrier that must leave: held, refused, or about to be removed.
@@ -290,7 +295,7 @@ impl<'a> Subject<'a> {
         };
         claims.filter(move |claim| {
             can_move(claim)
-                && self.world.is_to_leave(claim)
+                && self.world.must_leave(claim)
                 && self.publisher.carries(self.carrier, claim.cidr)
         })
     }
@@ -302,7 +307,7 @@ impl<'a> Subject<'a> {
             && !self.world.freeze().stops_reclaim()
             && self.may_reclaim(policy)
             && self.world.agent_on(&self.node.name).is_ok()
-            && self.rests_until(policy, now).is_none();
+            && self.drains_paused_until(policy, now).is_none();
         let look = self.world.look(&self.node.name).filter(|_| may_begin);
         let Some(pods) = look.and_then(|look| look.found.as_ref().ok()) else { return BTreeSet::new() };
         let unused: Vec<&Claim> = self

@@ -5,10 +5,10 @@ use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, MarkChange};
 use crate::model::request::WithdrawalStep;
 
-mod begin;
 mod kept;
+mod report;
+mod start;
 mod steps;
-mod told;
 
 /// A node with a primary and a second block, whose agent runs.
 pub(super) const NODE: &str =

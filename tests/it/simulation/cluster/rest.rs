@@ -315,7 +315,7 @@ fn remembers_what_no_object_says(world: &World) -> bool {
 fn leaves(world: &World, node: &NodeName) -> bool {
     world.claims_of(node).any(|known| {
         matches!(known.claim.state, ClaimState::Draining(_) | ClaimState::Releasing(Reason::Reclaimed))
-            || world.is_to_leave(&known.claim)
+            || world.must_leave(&known.claim)
     })
 }
 

@@ -14,16 +14,16 @@ use crate::publisher::answer::Drain;
 
 impl Subject<'_> {
     /// Reports each block that must leave, with the reason for which it waits.
-    pub(super) fn tell_of_drains(&self, draft: &mut Draft) {
+    pub(super) fn report_drains(&self, draft: &mut Draft) {
         for share in self.shares() {
-            for claim in self.to_leave(&share) {
+            for claim in self.must_leave_of(&share) {
                 let has_no_room = || {
                     let needed = !self.can_do_without(&share, &BTreeSet::from([claim.cidr]));
                     needed.then(|| "the node needs it, and its other pools have no room".to_owned())
                 };
                 let why = self.world.why_kept(self.carrier, claim);
                 let why = why.or_else(|| self.why_not_taken_off(claim)).or_else(has_no_room);
-                draft.findings.extend(why.map(|why| waits(claim, &why)));
+                draft.findings.extend(why.map(|why| drain_waits(claim, &why)));
             }
         }
         for (claim, drain) in self.draining() {
@@ -31,11 +31,11 @@ impl Subject<'_> {
                 let pods = self.why_not_taken_off(claim).unwrap_or_default();
                 let why = "the agent still uses it and kept it; it takes no new pods";
                 let why = if pods.is_empty() { why.to_owned() } else { format!("{why}; {pods}") };
-                draft.findings.push(waits(claim, &why));
+                draft.findings.push(drain_waits(claim, &why));
             } else if let Drain::Closed(used) = &drain
                 && let Some(users) = self.users_of(claim, used.len())
             {
-                draft.findings.push(waits(claim, &users));
+                draft.findings.push(drain_waits(claim, &users));
             }
         }
     }
@@ -64,7 +64,7 @@ impl Subject<'_> {
     }
 }
 
-pub(super) fn waits(claim: &Claim, why: &str) -> Finding {
+pub(super) fn drain_waits(claim: &Claim, why: &str) -> Finding {
     Finding::new(
         FindingKind::DrainWaits,
         Kind::Claim,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::TURN;
-use super::room::is_surplus;
+use super::need::is_surplus;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
@@ -22,18 +22,21 @@ use crate::plan::subject::{FirstPool, Subject};
 
 /// The number of query intervals in which no other block of a node starts draining after one was kept. The cause may
 /// last.
-const RESTS_FOR: u32 = 2;
+const PAUSE_INTERVALS: u32 = 2;
 
 /// The maximum number of times that this pause doubles while an agent keeps removed blocks: to 16 minutes.
-const MOST_DOUBLED: u32 = 4;
+const MAX_DOUBLINGS: u32 = 4;
 
 impl<'a> Subject<'a> {
     /// Starts to drain blocks.
-    pub(super) fn begin(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    pub(super) fn start_drains(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let shares = self.shares();
-        let leaves = shares.iter().any(|share| self.able_to_leave(share).next().is_some());
+        let leaves = shares.iter().any(|share| self.can_leave_of(share).next().is_some());
         let surplus = if leaves { None } else { self.surplus(draft, policy, now) };
-        if (!leaves && surplus.is_none()) || !self.may_reclaim(policy) || self.rests(draft, policy, now) {
+        if (!leaves && surplus.is_none())
+            || !self.may_reclaim(policy)
+            || self.was_kept_recently(draft, policy, now)
+        {
             return NEXT;
         }
         if self.may_ask() {
@@ -42,12 +45,12 @@ impl<'a> Subject<'a> {
         if self.world.use_of(&self.node.name).is_err() {
             return NEXT;
         }
-        let mut chosen: Vec<&Claim> = shares.iter().flat_map(|share| self.leaving_now(share)).collect();
+        let mut chosen: Vec<&Claim> = shares.iter().flat_map(|share| self.drains_to_start(share)).collect();
         chosen.extend(surplus);
         if chosen.is_empty() || self.is_stopped(draft, surplus, policy, now) {
             return NEXT;
         }
-        let n_begun = self.world.n_begun_to_leave(now.uptime);
+        let n_begun = self.world.n_drains_started(now.uptime);
         let n_more = match surplus {
             // At most as many as agents may be asked for at the same time. So more than `per_minute` within a minute
             // is unusual.
@@ -67,8 +70,8 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether a block of the node was kept recently. Then none starts draining.
-    pub(super) fn rests(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
-        let until = self.rests_until(policy, now);
+    pub(super) fn was_kept_recently(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+        let until = self.drains_paused_until(policy, now);
         if let Some(until) = until {
             draft.wake_at(until);
         }
@@ -76,19 +79,19 @@ impl<'a> Subject<'a> {
     }
 
     /// The time until which no block starts draining because one was kept.
-    pub(super) fn rests_until(&self, policy: Policy, now: Now) -> Option<Duration> {
+    pub(super) fn drains_paused_until(&self, policy: Policy, now: Now) -> Option<Duration> {
         let serving = self.serving()?;
-        let rest =
-            policy.question_interval * (RESTS_FOR << serving.n_refused.saturating_sub(1).min(MOST_DOUBLED));
-        serving.last_kept.map(|last| last + rest).filter(|until| *until > now.uptime)
+        let pause = policy.question_interval
+            * (PAUSE_INTERVALS << serving.n_refused.saturating_sub(1).min(MAX_DOUBLINGS));
+        serving.last_kept.map(|last| last + pause).filter(|until| *until > now.uptime)
     }
 
     /// Whether too many surplus blocks started draining within a minute. No user has asked for these drains, so an
     /// administrator must look at the cause before any more.
     fn is_stopped(&self, draft: &mut Draft, surplus: Option<&Claim>, policy: Policy, now: Now) -> bool {
-        let n_begun = self.world.n_begun_to_leave(now.uptime);
+        let n_begun = self.world.n_drains_started(now.uptime);
         let too_many = surplus.is_some() && n_begun >= policy.reclaim.per_minute;
-        draft.too_many_leave |= too_many;
+        draft.too_many_drains |= too_many;
         let stopped = too_many || self.world.reclaim_stopped_since().is_some();
         if stopped {
             let message = format!(
@@ -107,8 +110,8 @@ impl<'a> Subject<'a> {
     }
 
     /// The blocks of a share that must leave and that the node can do without. The least used comes first.
-    fn leaving_now(&self, share: &Share) -> Vec<&'a Claim> {
-        let mut able: Vec<&Claim> = self.able_to_leave(share).collect();
+    fn drains_to_start(&self, share: &Share) -> Vec<&'a Claim> {
+        let mut able: Vec<&Claim> = self.can_leave_of(share).collect();
         able.sort_by_key(|claim| (self.publisher.n_used_in(self.carrier, claim.cidr), claim.cidr));
         let mut gone = BTreeSet::new();
         let mut leaving = Vec::new();
