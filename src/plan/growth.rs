@@ -115,9 +115,9 @@ impl<'a> Subject<'a> {
     /// Claims the replacements of the blocks that must leave, as far as the pools of the node have them. The node
     /// must have the replacements before the first of these blocks is closed to new pods.
     pub(super) fn claim_replacements(&self, draft: &mut Draft, now: Now) {
-        if self.publisher.takes_off_with_question() {
+        if self.publisher.removes_with_query() {
             // An agent releases every block that it does not need, so it gets no replacement in advance
-            // (`Self::take_off`).
+            // (`Self::remove_blocks`).
             return;
         }
         for share in self.shares() {

@@ -64,7 +64,7 @@ impl<'a> Subject<'a> {
     /// another name is held if a read of the Pods finds a pod in it. All this comes before any publication.
     pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) -> Step {
         // Blocks of another writer may be enough for the agent.
-        if !self.publisher.takes_off_with_question() || !self.publisher.blocks(self.carrier).is_empty() {
+        if !self.publisher.removes_with_query() || !self.publisher.blocks(self.carrier).is_empty() {
             return NEXT;
         }
         let leaving: Vec<&Claim> = self
@@ -149,17 +149,12 @@ impl<'a> Subject<'a> {
 
     /// Starts to release the blocks that the agent has released and the node does not need. The node needs the
     /// replacements of blocks that are about to be removed.
-    pub(super) fn give_back_what_was_let_go(
-        &self,
-        draft: &mut Draft,
-        about_to_go: &BTreeSet<Cidr>,
-        now: Now,
-    ) {
+    pub(super) fn give_back_what_was_let_go(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>, now: Now) {
         if !self.publisher.agent_lets_go(self.carrier) {
             return;
         }
         for share in &self.shares() {
-            let stays = |claim: &Claim| !about_to_go.contains(&claim.cidr);
+            let stays = |claim: &Claim| !imminent.contains(&claim.cidr);
             for claim in self.not_needed(share, stays, std::iter::empty()) {
                 let change = ClaimChange::Release(Reason::Reclaimed);
                 draft.requests.push(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into());

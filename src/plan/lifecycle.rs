@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::draft::Draft;
 use super::evidence::{is_carried, was_never_published};
 use super::given_up::{self, is_given_up};
-use super::reclaim::no_pod_has_what_was_taken_off;
+use super::reclaim::no_pod_uses_removed_block;
 use super::routes::withdrawal;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -165,15 +165,15 @@ fn shows_no_drain(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
 /// not published again, and the proof comes after the move.
 fn is_given_back(world: &World, publisher: &Publisher, claim: &Claim, carrier: Carrier<'_>) -> bool {
     claim.state == ClaimState::Draining(carrier.uid().clone())
-        && publisher.takes_off_with_question()
+        && publisher.removes_with_query()
         && world.must_leave(claim)
         && !is_carried(world, claim)
 }
 
-/// Whether a block on its carrier will be removed, or was removed and its agent kept it (`Subject::take_off`). Then
+/// Whether a block on its carrier will be removed, or was removed and its agent kept it (`Subject::remove_blocks`). Then
 /// its presence on the carrier does not prove that the agent refuses to release it.
-fn is_to_be_taken_off(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
-    publisher.takes_off_with_question()
+fn must_be_removed(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
+    publisher.removes_with_query()
         && world.must_leave(claim)
         && !world.freeze().stops_reclaim()
         && is_carried(world, claim)
@@ -289,7 +289,7 @@ fn let_go_by_its_agent(world: &World, publisher: &Publisher, claim: &Claim) -> R
         return Released::HeldFor(claim.node_uid.clone());
     }
     let Some(node) = world.node(&claim.node) else { return Released::GoesOn };
-    if is_to_be_taken_off(world, publisher, claim) {
+    if must_be_removed(world, publisher, claim) {
         return Released::Undecided;
     }
     // A version later than the move shows that the agent does not release it.
@@ -313,7 +313,7 @@ fn cool_if_off(
         Absence::Proven => {
             let is_off = (reason != Reason::Unused
                 || given_up::no_pod_has_what_was_given_up(world, draft, claim, now))
-                && no_pod_has_what_was_taken_off(world, publisher, draft, claim, now)
+                && no_pod_uses_removed_block(world, publisher, draft, claim, now)
                 && withdrawal::is_gone(world, draft, claim, now);
             if is_off {
                 draft.requests.push(update(claim, now, ClaimChange::Cool));

@@ -30,12 +30,12 @@ impl Subject<'_> {
         draft.scope = Scope::Whole;
         self.await_supported_agent(draft)?;
         self.await_whole_set(draft, now)?;
-        let going = self.about_to_go(policy, now);
-        self.settle_what_was_let_go(draft, &going, now)?;
+        let imminent = self.imminent_removals(policy, now);
+        self.settle_what_was_let_go(draft, &imminent, now)?;
         self.publish_what_it_can_start_with(draft, &publishable, policy, now)?;
         self.await_labels(draft, policy, now)?;
         self.grow_or_keep(draft, now)?;
-        self.publish_more(draft, publishable, &going, policy, now);
+        self.publish_more(draft, publishable, &imminent, policy, now);
         self.ask_for_use(draft, policy, now);
         self.grow_by_pods(draft, policy, now);
         self.replace_leaving_blocks(draft, now);
@@ -127,14 +127,14 @@ impl Subject<'_> {
     }
 
     /// An agent that has nothing at all may not have reported its blocks yet. One that has CIDRs has reported them.
-    fn settle_what_was_let_go(&self, draft: &mut Draft, going: &BTreeSet<Cidr>, now: Now) -> Step {
+    fn settle_what_was_let_go(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>, now: Now) -> Step {
         let shows_something = self.is_served() || !self.publisher.blocks(self.carrier).is_empty();
         if !shows_something && !self.has_let_all_go(draft, now)? {
             return NEXT;
         }
         self.hold_again_what_is_needed(draft, now);
         draft.end_if_any_request()?;
-        self.give_back_what_was_let_go(draft, going, now);
+        self.give_back_what_was_let_go(draft, imminent, now);
         self.end_if_any_request_noting_unmet(draft)
     }
 
@@ -173,7 +173,7 @@ impl Subject<'_> {
         &self,
         draft: &mut Draft,
         mut publishable: Vec<&KnownClaim>,
-        going: &BTreeSet<Cidr>,
+        imminent: &BTreeSet<Cidr>,
         policy: Policy,
         now: Now,
     ) {
@@ -181,7 +181,7 @@ impl Subject<'_> {
             self.tell_of_incomplete_blocks(draft, &publishable);
             return;
         }
-        let replacements = self.replacement_blocks(going);
+        let replacements = self.replacement_blocks(imminent);
         publishable.retain(|known| !replacements.contains(&known.claim.cidr));
         self.publish(draft, &publishable, policy, now);
     }

@@ -116,7 +116,7 @@ pub enum Leaving {
     /// The agent has released every address; the controller must confirm that next.
     Consented,
     /// It can be removed.
-    CanGo,
+    Removable,
     /// It is removed, and the agent has not acknowledged that.
     Confirmed,
     /// It is removed, and a mark of the handshake remains that its agent does not remove.

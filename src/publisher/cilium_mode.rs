@@ -306,7 +306,7 @@ pub trait CiliumMode: fmt::Display {
 
     /// Whether one write removes a block and asks the agent whether it keeps using it. Such a block is absent when
     /// the agent has answered without it. If the agent writes the block back, no new pod gets an address of it.
-    fn takes_off_with_question(&self) -> bool {
+    fn removes_with_query(&self) -> bool {
         false
     }
 
@@ -317,7 +317,7 @@ pub trait CiliumMode: fmt::Display {
 
     /// The write that removes these blocks, publishes others in their place, and adds a usage query of this revision.
     /// `None` if the carrier lists none of the blocks, or has an open query.
-    fn take_off(
+    fn removal(
         &self,
         _carrier: Carrier<'_>,
         _blocks: &[Cidr],

@@ -68,7 +68,7 @@ fn stage(world: &World, claim: &Claim) -> Option<Stage> {
         world.carrier(&claim.node).filter(|of| !world.is_unreadable(of.kind(), claim.node.as_str()));
     match &claim.state {
         ClaimState::Held if world.must_leave(claim) => Some(Stage::Held),
-        ClaimState::Draining(_) if world.reader().takes_off_with_question() => Some(Stage::Refused),
+        ClaimState::Draining(_) if world.reader().removes_with_query() => Some(Stage::Refused),
         ClaimState::Draining(_) => Some(match carrier.map(|carrier| world.reader().drain(carrier, claim)) {
             Some(Drain::Closed(used)) if !used.is_empty() => Stage::InUse,
             Some(Drain::Closed(_) | Drain::Asked | Drain::Consented) => Stage::Asked,
@@ -121,14 +121,14 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
     }
     let drain = match (&claim.state, carrier) {
         (ClaimState::Held, Some(_)) if world.must_leave(claim) => {
-            let not_yet = if world.reader().takes_off_with_question() { NOT_YET_OR_USED } else { NOT_YET };
+            let not_yet = if world.reader().removes_with_query() { NOT_YET_OR_USED } else { NOT_YET };
             let stays = carrier.map(|carrier| world.reader_of(&claim.node).may_leave(carrier, claim));
             let why =
                 stays.and_then(Result::err).map_or_else(|| not_yet.to_owned(), |stays| stays.to_string());
             Some(waits_for(&why, None, Vec::new()))
         }
         (ClaimState::Held | ClaimState::Cooling(_), _) => None,
-        (ClaimState::Draining(_), _) if world.reader().takes_off_with_question() => {
+        (ClaimState::Draining(_), _) if world.reader().removes_with_query() => {
             Some(waits_for(REFUSED, None, Vec::new()))
         }
         (ClaimState::Draining(uid), Some(carrier)) if carrier.uid() == uid => {

@@ -434,7 +434,7 @@ impl World {
     pub fn is_served(&self, name: &NodeName) -> bool {
         // The agent of one that is about to be taken off whole serves pods from it until then.
         let is_going = |claim: &Claim| {
-            self.reader.takes_off_with_question()
+            self.reader.removes_with_query()
                 && claim.state == ClaimState::Releasing(Reason::Reclaimed)
                 && self.must_leave(claim)
         };

@@ -319,7 +319,7 @@ impl World {
     /// Whether a block that is given up stands on its carrier, in a mode in which it is taken off without a drain.
     fn is_taken_off_unasked(&self, cidr: Cidr) -> bool {
         let Some(claim) = self.claim(cidr).map(|known| &known.claim) else { return false };
-        self.reader.takes_off_with_question()
+        self.reader.removes_with_query()
             && self.carrier(&claim.node).is_some_and(|carrier| self.reader.carries(carrier, cidr))
     }
 

@@ -33,7 +33,7 @@ impl<'a> Subject<'a> {
 
     /// Keeps one block of each of these shares, because the node needs addresses that its pools can't give.
     pub(in crate::plan) fn keep_irreplaceable_blocks(&self, draft: &mut Draft, shares: &[Share], now: Now) {
-        if self.publisher.takes_off_with_question() {
+        if self.publisher.removes_with_query() {
             // Its agent gives no more addresses of it to new pods, whether or not the claim is held again.
             return;
         }
@@ -52,7 +52,7 @@ impl<'a> Subject<'a> {
         if matches!(drain, Drain::Stays(_)) {
             return true;
         }
-        if self.publisher.takes_off_with_question() {
+        if self.publisher.removes_with_query() {
             return !must_leave || self.has_new_agent(claim);
         }
         let pool_reclaims =

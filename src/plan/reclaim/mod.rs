@@ -8,7 +8,7 @@
 //! - [`start`]: which blocks start draining.
 //! - [`need`]: which blocks a node needs.
 //! - [`kept`]: which blocks are kept after all.
-//! - [`off`]: how blocks are removed in the mode whose agents take blocks as a whole.
+//! - [`removal`]: how blocks are removed in the mode whose agents take blocks as a whole.
 //! - [`report`]: the reports about blocks that can't leave.
 
 use std::time::Duration;
@@ -29,11 +29,11 @@ use crate::world::{KnownClaim, RunningAgent};
 
 mod kept;
 mod need;
-mod off;
+mod removal;
 mod report;
 mod start;
 
-pub(super) use off::{PODS_AGAIN, no_pod_has_what_was_taken_off};
+pub(super) use removal::{PODS_AGAIN, no_pod_uses_removed_block};
 
 /// How long a node waits for its turn while the agents of too many others are being asked.
 const TURN: Duration = Duration::from_secs(5);
@@ -62,8 +62,8 @@ impl<'a> Subject<'a> {
         if self.world.freeze().stops_reclaim() {
             return NEXT;
         }
-        if self.publisher.takes_off_with_question() {
-            return self.take_off(draft, policy, now);
+        if self.publisher.removes_with_query() {
+            return self.remove_blocks(draft, policy, now);
         }
         if matches!(self.publisher.probe(self.carrier), ProbeState::Asked(_)) {
             draft.note_lasting(Lasting::QuestionOpen);
@@ -120,7 +120,7 @@ impl<'a> Subject<'a> {
         for claim in released {
             match self.publisher.leaving(self.carrier, claim) {
                 Leaving::Consented => consented.push(claim.cidr),
-                Leaving::CanGo => can_go.push(claim.cidr),
+                Leaving::Removable => can_go.push(claim.cidr),
                 Leaving::Confirmed => confirmed = true,
                 // The lifecycle of the claim continues with these.
                 Leaving::LeftOver | Leaving::Off | Leaving::NoConsent | Leaving::NotSeen => {}

@@ -22,13 +22,13 @@ impl Subject<'_> {
                     needed.then(|| "the node needs it, and its other pools have no room".to_owned())
                 };
                 let why = self.world.why_kept(self.carrier, claim);
-                let why = why.or_else(|| self.why_not_taken_off(claim)).or_else(has_no_room);
+                let why = why.or_else(|| self.why_not_removed(claim)).or_else(has_no_room);
                 draft.findings.extend(why.map(|why| drain_waits(claim, &why)));
             }
         }
         for (claim, drain) in self.draining() {
-            if self.publisher.takes_off_with_question() {
-                let pods = self.why_not_taken_off(claim).unwrap_or_default();
+            if self.publisher.removes_with_query() {
+                let pods = self.why_not_removed(claim).unwrap_or_default();
                 let why = "the agent still uses it and kept it; it takes no new pods";
                 let why = if pods.is_empty() { why.to_owned() } else { format!("{why}; {pods}") };
                 draft.findings.push(drain_waits(claim, &why));

@@ -1,7 +1,7 @@
 //! Tests of the multi-pool mode: the agent says what it needs, takes whole CIDRs, and gives them back by itself.
 
 mod names;
-mod off;
+mod removal;
 
 use super::*;
 use crate::model::carrier::CarrierChange;

@@ -109,7 +109,7 @@ fn shown(fields: &CrdFields, claim: &Claim) -> Leaving {
         return Leaving::NoConsent;
     }
     let is_released = |address: IpAddr| fields.marks.get(&address) == Some(&ReleaseMark::Released);
-    if entries.iter().all(is_released) { Leaving::CanGo } else { Leaving::Consented }
+    if entries.iter().all(is_released) { Leaving::Removable } else { Leaving::Consented }
 }
 
 /// The addresses of a block whose marks the agent will not remove by itself. The block stays, or is removed already.
@@ -277,7 +277,7 @@ mod tests {
         for (text, expected) in [
             ("fence=4 marks=RRRR", Leaving::Consented),
             ("fence=4 marks=RLRR", Leaving::Consented),
-            ("fence=4 marks=LLLL", Leaving::CanGo),
+            ("fence=4 marks=LLLL", Leaving::Removable),
             ("fence=4 marks=LLLL used=1", Leaving::NoConsent),
             ("fence=4 marks=RRRM", Leaving::NoConsent),
             ("fence=4 marks=RRRD", Leaving::NoConsent),

@@ -32,7 +32,7 @@ use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
-mod take_off;
+mod removal;
 
 /// The number of addresses of each family that a starting agent requests, and its step (`docs/cilium.md`).
 pub(super) const PRE_ALLOCATED: u128 = 8;
@@ -325,7 +325,7 @@ impl CiliumMode for MultiPool {
     }
 
     fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays> {
-        take_off::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)
+        removal::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)
     }
 
     /// A claim drains once its agent has refused to release the block. The agent gives no more of it to new pods, and
@@ -338,22 +338,22 @@ impl CiliumMode for MultiPool {
         }
     }
 
-    fn takes_off_with_question(&self) -> bool {
+    fn removes_with_query(&self) -> bool {
         true
     }
 
     fn is_asked(&self, carrier: Carrier<'_>) -> bool {
-        fields(carrier).is_some_and(take_off::is_asked)
+        fields(carrier).is_some_and(removal::is_asked)
     }
 
-    fn take_off(
+    fn removal(
         &self,
         carrier: Carrier<'_>,
         blocks: &[Cidr],
         in_their_place: &[&Claim],
         as_of: Revision,
     ) -> Option<Withdrawal> {
-        let mut withdrawal = take_off::take_off(cilium_node(carrier)?, blocks, as_of)?;
+        let mut withdrawal = removal::removal(cilium_node(carrier)?, blocks, as_of)?;
         if let CarrierChange::MultiPool(PoolsChange::TakeOff { allocated, .. }) = &mut withdrawal.change {
             self.add(allocated, &missing(fields(carrier)?, in_their_place));
         }
@@ -448,7 +448,7 @@ impl MultiPool {
 
     /// The write that sends the query; `None` while one is open.
     fn question(carrier: Carrier<'_>, as_of: Revision) -> Option<Request> {
-        let question = take_off::question(fields(carrier)?, as_of)?;
+        let question = removal::question(fields(carrier)?, as_of)?;
         let probe = UsageProbe {
             node: carrier.name().clone(),
             uid: carrier.uid().clone(),

@@ -39,7 +39,7 @@ pub(super) fn question(fields: &PoolsFields, as_of: Revision) -> Option<Question
 
 /// The write that removes blocks and adds the query of this revision. `None` if none of them is listed, or a query is
 /// open. The entry of a name stays, even without CIDRs: the agent writes back a removed entry as it was.
-pub(super) fn take_off(cilium_node: &CiliumNode, blocks: &[Cidr], as_of: Revision) -> Option<Withdrawal> {
+pub(super) fn removal(cilium_node: &CiliumNode, blocks: &[Cidr], as_of: Revision) -> Option<Withdrawal> {
     let fields = &cilium_node.pools;
     // Another writer may have listed one twice.
     let off: BTreeSet<Cidr> = listed(fields).filter(|listed| blocks.contains(listed)).collect();

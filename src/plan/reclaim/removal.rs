@@ -40,7 +40,7 @@ pub(in crate::plan) const PODS_AGAIN: Duration = Duration::from_secs(60);
 ///
 /// It is unknown whether the agent released the block by itself or the controller removed it: its pool may have
 /// changed since. Adds the read that comes first.
-pub(in crate::plan) fn no_pod_has_what_was_taken_off(
+pub(in crate::plan) fn no_pod_uses_removed_block(
     world: &World,
     publisher: &Publisher,
     draft: &mut Draft,
@@ -48,7 +48,7 @@ pub(in crate::plan) fn no_pod_has_what_was_taken_off(
     now: Now,
 ) -> bool {
     let is_reclaimed = claim.state == ClaimState::Releasing(Reason::Reclaimed);
-    let may_be_forced = is_reclaimed && publisher.takes_off_with_question();
+    let may_be_forced = is_reclaimed && publisher.removes_with_query();
     let Some(carrier) = world.carrier(&claim.node).filter(|_| may_be_forced) else { return true };
     if world.node(&claim.node).is_none() {
         // Pods are deleted with their Node, and its machine may keep running. When its CiliumNode is deleted too, the
@@ -83,8 +83,8 @@ pub(in crate::plan) fn no_pod_has_what_was_taken_off(
 
 impl<'a> Subject<'a> {
     /// Removes blocks that must leave from the carrier, as far as the node can do without them.
-    pub(super) fn take_off(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
-        let carried: Vec<&Claim> = self.to_be_taken_off().collect();
+    pub(super) fn remove_blocks(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+        let carried: Vec<&Claim> = self.removal_candidates().collect();
         if carried.is_empty() {
             return NEXT;
         }
@@ -99,25 +99,25 @@ impl<'a> Subject<'a> {
         let Some(agent) =
             agent.filter(|_| self.may_reclaim(policy) && !self.was_kept_recently(draft, policy, now))
         else {
-            return self.hold_what_is_needed(draft, &[can_leave, stay].concat(), now);
+            return self.rehold_needed_blocks(draft, &[can_leave, stay].concat(), now);
         };
-        self.hold_what_is_needed(draft, &stay, now)?;
+        self.rehold_needed_blocks(draft, &stay, now)?;
         if can_leave.is_empty() || self.is_too_soon(draft, policy, now) {
             return DONE;
         }
-        let unused = self.those_without_pods(draft, can_leave, agent, now)?;
-        let chosen = self.choose_with_room_elsewhere(draft, &unused, now)?;
+        let unused = self.without_pods(draft, can_leave, agent, now)?;
+        let chosen = self.choose_dispensable(draft, &unused, now)?;
         // A pool that has a replacement would have given it.
-        let is_needed = |claim: &&Claim| is_withdrawn(claim) && !chosen.contains(claim);
+        let is_needed = |claim: &&Claim| is_released(claim) && !chosen.contains(claim);
         self.hold(draft, unused.iter().copied().filter(is_needed), now);
         draft.end_if_any_request()?;
-        self.forbid(draft, &chosen, policy, now)?;
-        self.take_off_forbidden(draft, &chosen, policy, now)
+        self.release_claims(draft, &chosen, policy, now)?;
+        self.remove_released(draft, &chosen, policy, now)
     }
 
     /// Claims that were released, so that no replica may publish them, drain again: the agent keeps their blocks.
     fn drain_again<'c>(&self, draft: &mut Draft, claims: impl Iterator<Item = &'c Claim>, now: Now) -> Step {
-        draft.requests.extend(claims.filter(|claim| is_withdrawn(claim)).map(|claim| {
+        draft.requests.extend(claims.filter(|claim| is_released(claim)).map(|claim| {
             let change = ClaimChange::Drain(self.carrier.uid().clone());
             Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
         }));
@@ -125,14 +125,14 @@ impl<'a> Subject<'a> {
     }
 
     /// The blocks of these in which no pod of the node has an address. This is unknown while a pod is starting.
-    fn those_without_pods(
+    fn without_pods(
         &self,
         draft: &mut Draft,
         blocks: Vec<&'a Claim>,
         agent: RunningAgent<'_>,
         now: Now,
     ) -> Step<Vec<&'a Claim>> {
-        if let Some(next) = self.when_pods_are_read_again(&blocks).filter(|next| *next > now.uptime) {
+        if let Some(next) = self.next_read_of_pods(&blocks).filter(|next| *next > now.uptime) {
             draft.wake_at(next);
             return ControlFlow::Break(Made::AsDrafted);
         }
@@ -154,45 +154,40 @@ impl<'a> Subject<'a> {
 
     /// Holds released claims of these again if the node has come to need their blocks. Nothing removes the blocks for
     /// now.
-    fn hold_what_is_needed(&self, draft: &mut Draft, blocks: &[&'a Claim], now: Now) -> Step {
-        if !blocks.iter().any(|claim| is_withdrawn(claim)) {
+    fn rehold_needed_blocks(&self, draft: &mut Draft, blocks: &[&'a Claim], now: Now) -> Step {
+        if !blocks.iter().any(|claim| is_released(claim)) {
             return NEXT;
         }
         for share in self.shares() {
-            let withdrawn = |claim: &&Claim| is_withdrawn(claim) && self.is_of(claim, &share);
-            let of_share: Vec<&Claim> = blocks.iter().copied().filter(withdrawn).collect();
-            let can_go = self.can_go(&share, &of_share);
-            self.hold(draft, of_share.into_iter().filter(|claim| !can_go.contains(claim)), now);
+            let released = |claim: &&Claim| is_released(claim) && self.is_of(claim, &share);
+            let of_share: Vec<&Claim> = blocks.iter().copied().filter(released).collect();
+            let dispensable = self.dispensable(&share, &of_share);
+            self.hold(draft, of_share.into_iter().filter(|claim| !dispensable.contains(claim)), now);
         }
         draft.end_if_any_request()
     }
 
     /// The blocks of these that the node can do without. Claims replacements for the others first.
-    fn choose_with_room_elsewhere(
-        &self,
-        draft: &mut Draft,
-        blocks: &[&'a Claim],
-        now: Now,
-    ) -> Step<Vec<&'a Claim>> {
+    fn choose_dispensable(&self, draft: &mut Draft, blocks: &[&'a Claim], now: Now) -> Step<Vec<&'a Claim>> {
         let mut chosen: Vec<&Claim> = Vec::new();
         for share in self.shares() {
             let of_share: Vec<&Claim> =
                 blocks.iter().copied().filter(|claim| self.is_of(claim, &share)).collect();
-            chosen.extend(self.dispensable(draft, &share, &of_share, now));
+            chosen.extend(self.dispensable_or_replaced(draft, &share, &of_share, now));
         }
         draft.end_if_any_request()?;
         ControlFlow::Continue(chosen)
     }
 
     /// Releases claims, so that no replica may publish their blocks any more, as many as the limit per minute allows.
-    fn forbid(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
-        let mut begins: Vec<&Claim> = chosen.iter().copied().filter(|claim| !is_withdrawn(claim)).collect();
+    fn release_claims(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
+        let mut started: Vec<&Claim> = chosen.iter().copied().filter(|claim| !is_released(claim)).collect();
         let n_more = policy.reclaim.per_minute.saturating_sub(self.world.n_drains_started(now.uptime));
-        if n_more < begins.len() {
+        if n_more < started.len() {
             draft.wake_at(now.uptime + TURN);
-            begins.truncate(n_more);
+            started.truncate(n_more);
         }
-        draft.requests.extend(begins.into_iter().map(|claim| {
+        draft.requests.extend(started.into_iter().map(|claim| {
             let change = ClaimChange::Release(Reason::Reclaimed);
             Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
         }));
@@ -200,13 +195,13 @@ impl<'a> Subject<'a> {
     }
 
     /// Removes the blocks of released claims from the carrier, and publishes others in their place.
-    fn take_off_forbidden(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
-        let withdrawn: Vec<&Claim> = chosen.iter().copied().filter(|claim| is_withdrawn(claim)).collect();
-        let Some(as_of) = withdrawn.iter().map(|claim| claim.revision).max() else { return NEXT };
-        let mut blocks: Vec<Cidr> = withdrawn.iter().map(|claim| claim.cidr).collect();
+    fn remove_released(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
+        let released: Vec<&Claim> = chosen.iter().copied().filter(|claim| is_released(claim)).collect();
+        let Some(as_of) = released.iter().map(|claim| claim.revision).max() else { return NEXT };
+        let mut blocks: Vec<Cidr> = released.iter().map(|claim| claim.cidr).collect();
         let publishable = self.publishable();
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
-        if let Some(write) = self.publisher.take_off(self.carrier, &blocks, &claims, as_of) {
+        if let Some(write) = self.publisher.removal(self.carrier, &blocks, &claims, as_of) {
             blocks.extend(claims.iter().map(|claim| claim.cidr));
             self.add_withdrawal(draft, write, &blocks, policy, now);
         }
@@ -215,40 +210,41 @@ impl<'a> Subject<'a> {
 
     /// Held blocks that are published in the same write that removes others. An agent that had both would release the
     /// surplus.
-    pub(in crate::plan) fn replacement_blocks(&self, about_to_go: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
-        let mut room = BTreeSet::new();
-        if !self.publisher.takes_off_with_question() {
-            return room;
+    pub(in crate::plan) fn replacement_blocks(&self, imminent: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
+        let mut replacements = BTreeSet::new();
+        if !self.publisher.removes_with_query() {
+            return replacements;
         }
-        let is_going = |claim: &&Claim| {
-            about_to_go.contains(&claim.cidr) || (is_withdrawn(claim) && !self.world.is_refused(claim))
+        let is_removed = |claim: &&Claim| {
+            imminent.contains(&claim.cidr) || (is_released(claim) && !self.world.is_refused(claim))
         };
-        let going: Vec<&Claim> = self.to_be_taken_off().filter(is_going).collect();
-        if going.is_empty() {
-            return room;
+        let removed: Vec<&Claim> = self.removal_candidates().filter(is_removed).collect();
+        if removed.is_empty() {
+            return replacements;
         }
         for share in self.shares() {
             // The carrier shows these too, until they have left it.
-            let withdrawn = |claim: &&Claim| is_withdrawn(claim) && self.is_of(claim, &share);
-            let withdrawn = going.iter().copied().filter(withdrawn);
-            room.extend(self.not_needed(&share, |_| true, withdrawn).into_iter().map(|claim| claim.cidr));
+            let released = |claim: &&Claim| is_released(claim) && self.is_of(claim, &share);
+            let released = removed.iter().copied().filter(released);
+            replacements
+                .extend(self.not_needed(&share, |_| true, released).into_iter().map(|claim| claim.cidr));
         }
-        room
+        replacements
     }
 
     /// The blocks of these that the node can do without in a share. For the others it claims replacements, if its
     /// pools have enough.
-    fn dispensable(
+    fn dispensable_or_replaced(
         &self,
         draft: &mut Draft,
         share: &Share,
         blocks: &[&'a Claim],
         now: Now,
     ) -> Vec<&'a Claim> {
-        let can_go = self.can_go(share, blocks);
-        if can_go.len() < blocks.len() {
+        let dispensable = self.dispensable(share, blocks);
+        if dispensable.len() < blocks.len() {
             let gone: BTreeSet<Cidr> =
-                can_go.iter().map(|claim| claim.cidr).chain(self.given_back(share)).collect();
+                dispensable.iter().map(|claim| claim.cidr).chain(self.absent_from_carrier(share)).collect();
             let with = |more: &[&Claim]| -> BTreeSet<Cidr> {
                 gone.iter().copied().chain(more.iter().map(|claim| claim.cidr)).collect()
             };
@@ -257,36 +253,33 @@ impl<'a> Subject<'a> {
             let _ =
                 sets.any(|leaving| self.claim_all_replacements(draft, share, &leaving, Phase::Served, now));
         }
-        can_go
+        dispensable
     }
 
     /// As many of these blocks of a share as the node can do without, with the blocks that it holds now.
-    fn can_go(&self, share: &Share, blocks: &[&'a Claim]) -> Vec<&'a Claim> {
-        let mut gone: BTreeSet<Cidr> = self.given_back(share).collect();
-        let mut can_go = Vec::new();
+    fn dispensable(&self, share: &Share, blocks: &[&'a Claim]) -> Vec<&'a Claim> {
+        let mut gone: BTreeSet<Cidr> = self.absent_from_carrier(share).collect();
+        let mut dispensable = Vec::new();
         for claim in blocks {
             gone.insert(claim.cidr);
             if self.can_do_without(share, &gone) {
-                can_go.push(*claim);
+                dispensable.push(*claim);
             } else {
                 gone.remove(&claim.cidr);
             }
         }
-        can_go
+        dispensable
     }
 
     /// The held blocks of a share that must leave and that the carrier does not show. They replace nothing.
-    fn given_back(&self, share: &Share) -> impl Iterator<Item = Cidr> + 'a {
-        let must_leave_of: Vec<&Claim> = self.must_leave_of(share).collect();
+    fn absent_from_carrier(&self, share: &Share) -> impl Iterator<Item = Cidr> + 'a {
+        let must_leave: Vec<&Claim> = self.must_leave_of(share).collect();
         let (publisher, carrier) = (self.publisher, self.carrier);
-        must_leave_of
-            .into_iter()
-            .map(|claim| claim.cidr)
-            .filter(move |cidr| !publisher.carries(carrier, *cidr))
+        must_leave.into_iter().map(|claim| claim.cidr).filter(move |cidr| !publisher.carries(carrier, *cidr))
     }
 
     /// The blocks on the carrier that must leave: held, refused, or about to be removed.
-    fn to_be_taken_off(&self) -> impl Iterator<Item = &'a Claim> {
+    fn removal_candidates(&self) -> impl Iterator<Item = &'a Claim> {
         let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
         let can_move = |claim: &Claim| match &claim.state {
             ClaimState::Held | ClaimState::Releasing(Reason::Reclaimed) => true,
@@ -302,8 +295,8 @@ impl<'a> Subject<'a> {
 
     /// Held blocks that are about to be removed, as far as this process knows. The node already has their
     /// replacements.
-    pub(in crate::plan) fn about_to_go(&self, policy: Policy, now: Now) -> BTreeSet<Cidr> {
-        let may_begin = self.publisher.takes_off_with_question()
+    pub(in crate::plan) fn imminent_removals(&self, policy: Policy, now: Now) -> BTreeSet<Cidr> {
+        let may_begin = self.publisher.removes_with_query()
             && !self.world.freeze().stops_reclaim()
             && self.may_reclaim(policy)
             && self.world.agent_on(&self.node.name).is_ok()
@@ -311,7 +304,7 @@ impl<'a> Subject<'a> {
         let look = self.world.look(&self.node.name).filter(|_| may_begin);
         let Some(pods) = look.and_then(|look| look.found.as_ref().ok()) else { return BTreeSet::new() };
         let unused: Vec<&Claim> = self
-            .to_be_taken_off()
+            .removal_candidates()
             .filter(|claim| claim.state == ClaimState::Held)
             .filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
             .filter(|claim| claim.cidr.entries_in(&pods.holders).next().is_none())
@@ -320,17 +313,17 @@ impl<'a> Subject<'a> {
             unused.iter().copied().filter(|claim| self.is_of(claim, share)).collect()
         };
         let shares = self.shares();
-        let can_go = shares.iter().flat_map(|share| self.can_go(share, &of_share(share)));
-        can_go.map(|claim| claim.cidr).collect()
+        let dispensable = shares.iter().flat_map(|share| self.dispensable(share, &of_share(share)));
+        dispensable.map(|claim| claim.cidr).collect()
     }
 
     /// The time of the next read of the Pods that keep all of these blocks. `None` if no read has shown that, or if
     /// one of the blocks is not kept.
-    fn when_pods_are_read_again(&self, blocks: &[&Claim]) -> Option<Duration> {
+    fn next_read_of_pods(&self, blocks: &[&Claim]) -> Option<Duration> {
         let look = self.world.look(&self.node.name)?;
         let pods = look.found.as_ref().ok()?;
         let is_used = |claim: &&Claim| claim.cidr.entries_in(&pods.holders).next().is_some();
-        let are_kept = blocks.iter().all(|claim| is_used(claim) && !is_withdrawn(claim));
+        let are_kept = blocks.iter().all(|claim| is_used(claim) && !is_released(claim));
         are_kept.then_some(look.at + PODS_AGAIN)
     }
 
@@ -343,8 +336,8 @@ impl<'a> Subject<'a> {
 
     /// The reason why a block is not removed yet, for a person. `None` if there is none, or if the mode does not
     /// remove blocks as a whole.
-    pub(super) fn why_not_taken_off(&self, claim: &Claim) -> Option<String> {
-        if !self.publisher.takes_off_with_question() {
+    pub(super) fn why_not_removed(&self, claim: &Claim) -> Option<String> {
+        if !self.publisher.removes_with_query() {
             return None;
         }
         let pods = self.world.look(&self.node.name)?.found.as_ref().ok()?;
@@ -354,6 +347,6 @@ impl<'a> Subject<'a> {
 }
 
 /// Whether a claim was released, so that no replica may publish its block any more.
-fn is_withdrawn(claim: &Claim) -> bool {
+fn is_released(claim: &Claim) -> bool {
     claim.state == ClaimState::Releasing(Reason::Reclaimed)
 }
