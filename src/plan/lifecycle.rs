@@ -12,9 +12,9 @@
 
 use std::time::Duration;
 
+use super::abandoned::{self, is_abandoned};
 use super::draft::Draft;
 use super::evidence::{is_carried, was_never_published};
-use super::given_up::{self, is_given_up};
 use super::reclaim::no_pod_uses_removed_block;
 use super::routes::withdrawal;
 use crate::model::carrier::Carrier;
@@ -104,8 +104,8 @@ fn being_deleted(world: &World, publisher: &Publisher, claim: &Claim) -> Finding
     } else if matches!(claim.state, ClaimState::Cooling(_)) {
         "another writer deleted the claim while its block is cooling; its finalizer keeps it until then"
             .to_owned()
-    } else if given_up::is_leaving(world, publisher, claim) {
-        given_up::told(world, claim)
+    } else if abandoned::is_leaving(world, publisher, claim) {
+        abandoned::explanation(world, claim)
     } else {
         format!(
             "another writer deleted the claim while node {} has its block; its finalizer keeps it until the \
@@ -142,7 +142,7 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
                 draft.prove(request);
             }
         }
-        (Some(node), Some(_)) if is_given_up(world, publisher, node, known) => {
+        (Some(node), Some(_)) if is_abandoned(world, publisher, node, known) => {
             if presence(world, draft, claim) == Some(Presence::Is(node.uid.clone())) {
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
@@ -234,7 +234,7 @@ fn advance_releasing(
 ) {
     let released = match reason {
         Reason::NodeGone => of_a_lost_node(world, draft, claim),
-        Reason::Unused => given_up_or_never_published(world, publisher, draft, claim),
+        Reason::Unused => abandoned_or_never_published(world, publisher, draft, claim),
         Reason::Reclaimed => let_go_by_its_agent(world, publisher, claim),
     };
     match released {
@@ -255,7 +255,7 @@ fn of_a_lost_node(world: &World, draft: &mut Draft, claim: &Claim) -> Released {
     }
 }
 
-fn given_up_or_never_published(
+fn abandoned_or_never_published(
     world: &World,
     publisher: &Publisher,
     draft: &mut Draft,
@@ -268,8 +268,8 @@ fn given_up_or_never_published(
         }
         None => Released::Undecided,
         Some(node) => {
-            let is_leaving =
-                given_up::is_leaving(world, publisher, claim) || was_never_published(world, publisher, claim);
+            let is_leaving = abandoned::is_leaving(world, publisher, claim)
+                || was_never_published(world, publisher, claim);
             // Otherwise either no user gave the claim up and it may have been published, or it is published or in use
             // after all.
             if is_leaving && node.uid == claim.node_uid {
@@ -312,7 +312,7 @@ fn cool_if_off(
     match absence(world, publisher, claim) {
         Absence::Proven => {
             let is_off = (reason != Reason::Unused
-                || given_up::no_pod_has_what_was_given_up(world, draft, claim, now))
+                || abandoned::no_pod_uses_abandoned_block(world, draft, claim, now))
                 && no_pod_uses_removed_block(world, publisher, draft, claim, now)
                 && withdrawal::is_gone(world, draft, claim, now);
             if is_off {

@@ -14,12 +14,12 @@
 //! - [`forecast`]: the consequences of all plans of a world, or of a changed one.
 //! - [`mod@pool`]: status and finalizers of a pool; `pod_ip_pools`: Cilium's own object of its name.
 
+mod abandoned;
 mod agent_release;
 mod draft;
 mod evidence;
 pub mod forecast;
 mod foreign;
-mod given_up;
 pub mod growth;
 mod handed_back;
 mod hold_back;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::abandoned;
 use super::draft::Draft;
-use super::given_up;
 use super::policy::Policy;
 use super::publishable::{NotPublishable, may_publish, told_overlaps};
 use super::subject::Subject;
@@ -91,7 +91,7 @@ impl<'a> Subject<'a> {
     }
 
     fn advice_on(&self, claim: &Claim) -> String {
-        given_up::advice(self.world, self.publisher, claim)
+        abandoned::advice(self.world, self.publisher, claim)
     }
 
     /// Adds the patch that publishes these claims, or the read that has to come first (safety rule 4).

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use super::abandoned;
 use super::draft::{DONE, Draft, NEXT, Step};
-use super::given_up;
 use super::publishable::{NotPublishable, may_publish, told_overlaps};
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -36,7 +36,7 @@ impl Subject<'_> {
                 advice = if self.publisher.gives_one_block() {
                     DRAIN_AND_RECREATE.to_owned()
                 } else {
-                    given_up::advice(self.world, self.publisher, &known.claim)
+                    abandoned::advice(self.world, self.publisher, &known.claim)
                 };
             }
             reasons.insert(block_name(known.claim.cidr), why);
@@ -89,7 +89,7 @@ impl Subject<'_> {
         let message = format!(
             "its agent can't start with the blocks that the node holds ({}), and it gets no more: {why}{}",
             ten_of(short.iter().map(|claim| block_name(claim.cidr))),
-            given_up::advice(self.world, self.publisher, first),
+            abandoned::advice(self.world, self.publisher, first),
         );
         draft.findings.push(Finding::new(FindingKind::Blocked, Kind::Node, self.node.name.as_str(), message));
     }
@@ -102,7 +102,7 @@ impl Subject<'_> {
             ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(Reason::NodeGone) => true,
             ClaimState::Cooling(Reason::NodeGone) => !claim.is_going(),
             // Pods may have addresses of it until a read has shown that they do not.
-            ClaimState::Releasing(Reason::Unused) => given_up::is_leaving(self.world, self.publisher, claim),
+            ClaimState::Releasing(Reason::Unused) => abandoned::is_leaving(self.world, self.publisher, claim),
             ClaimState::Releasing(Reason::Reclaimed)
             | ClaimState::Cooling(Reason::Unused | Reason::Reclaimed) => false,
         };

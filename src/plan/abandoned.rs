@@ -22,15 +22,15 @@ use crate::publisher::Publisher;
 use crate::world::{KnownClaim, World};
 
 /// Whether a user deleted a held claim that can't be published and whose block no object shows as in use.
-pub(super) fn is_given_up(world: &World, publisher: &Publisher, node: &Node, known: &KnownClaim) -> bool {
+pub(super) fn is_abandoned(world: &World, publisher: &Publisher, node: &Node, known: &KnownClaim) -> bool {
     let claim = &known.claim;
     claim.deleting
         && claim.state == ClaimState::Held
         && claim.has_finalizer()
         && !world.freeze().stops_reclaim()
-        && may_be_given_up(world, publisher, claim)
+        && may_be_abandoned(world, publisher, claim)
         && match may_publish(world, node, known) {
-            Ok(()) => is_part_of_a_start(world, publisher, node),
+            Ok(()) => is_incomplete(world, publisher, node),
             Err(NotPublishable::State | NotPublishable::OtherNodeObject) => false,
             Err(NotPublishable::Overlaps(_) | NotPublishable::TooWide(_) | NotPublishable::PodIpPool(..)) => {
                 true
@@ -39,7 +39,7 @@ pub(super) fn is_given_up(world: &World, publisher: &Publisher, node: &Node, kno
 }
 
 /// Whether the node is not served because its agent can't start with the blocks that it holds.
-fn is_part_of_a_start(world: &World, publisher: &Publisher, node: &Node) -> bool {
+fn is_incomplete(world: &World, publisher: &Publisher, node: &Node) -> bool {
     let Some(carrier) = world.carrier(&node.name) else { return false };
     let subject = Subject { world, node, carrier, publisher };
     !subject.is_served() && !subject.can_start_with(&subject.publishable())
@@ -51,12 +51,12 @@ pub(super) fn is_leaving(world: &World, publisher: &Publisher, claim: &Claim) ->
     claim.deleting
         && claim.has_finalizer()
         && claim.state == ClaimState::Releasing(Reason::Unused)
-        && may_be_given_up(world, publisher, claim)
+        && may_be_abandoned(world, publisher, claim)
 }
 
 /// The advice to a user about a claim that can't be published, as the last part of a sentence.
 pub(super) fn advice(world: &World, publisher: &Publisher, claim: &Claim) -> String {
-    if claim.deleting || world.freeze().stops_reclaim() || !may_be_given_up(world, publisher, claim) {
+    if claim.deleting || world.freeze().stops_reclaim() || !may_be_abandoned(world, publisher, claim) {
         return String::new();
     }
     format!("; if it is not needed, give it up: `kubectl delete nib {}`", block_name(claim.cidr))
@@ -64,7 +64,7 @@ pub(super) fn advice(world: &World, publisher: &Publisher, claim: &Claim) -> Str
 
 /// Where a node has one block for its life, its agent keeps using that block, and no Pod shows this. The same is true
 /// of an agent that uses an address of the block for itself.
-fn may_be_given_up(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
+fn may_be_abandoned(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     let has_agents_own = |carrier: Carrier<'_>| match carrier {
         Carrier::CiliumNode(seen) => {
             let mut own = seen.crd.own.keys().chain(seen.pools.own.keys());
@@ -80,12 +80,7 @@ fn may_be_given_up(world: &World, publisher: &Publisher, claim: &Claim) -> bool 
 
 /// Whether no Pod of the node has an address of a claim that is leaving, and the Node existed when the Pods were
 /// read. The Pods of a lost node are deleted, and its machine may still run. Adds the read that comes first.
-pub(super) fn no_pod_has_what_was_given_up(
-    world: &World,
-    draft: &mut Draft,
-    claim: &Claim,
-    now: Now,
-) -> bool {
+pub(super) fn no_pod_uses_abandoned_block(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
     // An agent without a CiliumNode keeps running, and the next CiliumNode will show its addresses.
     let Some(carrier) = world.carrier(&claim.node) else { return false };
     let pods = Read::PodsOf(claim.node.clone(), carrier.revision()).into();
@@ -109,7 +104,7 @@ pub(super) fn no_pod_has_what_was_given_up(
 }
 
 /// The reason why the block of a claim that is leaving is kept, for a person.
-pub(super) fn told(world: &World, claim: &Claim) -> String {
+pub(super) fn explanation(world: &World, claim: &Claim) -> String {
     if let Some(holders) = holders(world, claim) {
         return format!("a user gave the claim up, but these pods have an address of it: {holders}");
     }
