@@ -131,7 +131,7 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
         }
         // Its CiliumNode still exists, so its agent may still use the blocks there.
         (None, Some(_)) => {}
-        (Some(_), Some(carrier)) if is_given_back(world, publisher, claim, carrier) => {
+        (Some(_), Some(carrier)) if is_released_by_agent(world, publisher, claim, carrier) => {
             draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Reclaimed)));
         }
         (Some(node), Some(carrier)) if shows_no_drain(world, claim, carrier) => {
@@ -163,7 +163,7 @@ fn shows_no_drain(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
 
 /// Whether an agent has released or lost a block that it had refused to release. While the block must leave, it is
 /// not published again, and the proof comes after the move.
-fn is_given_back(world: &World, publisher: &Publisher, claim: &Claim, carrier: Carrier<'_>) -> bool {
+fn is_released_by_agent(world: &World, publisher: &Publisher, claim: &Claim, carrier: Carrier<'_>) -> bool {
     claim.state == ClaimState::Draining(carrier.uid().clone())
         && publisher.removes_with_query()
         && world.must_leave(claim)
@@ -221,7 +221,7 @@ enum Released {
     /// Another decision or a read comes first.
     Undecided,
     /// It cools once its block is proven absent.
-    GoesOn,
+    Continues,
 }
 
 fn advance_releasing(
@@ -233,24 +233,24 @@ fn advance_releasing(
     now: Now,
 ) {
     let released = match reason {
-        Reason::NodeGone => of_a_lost_node(world, draft, claim),
+        Reason::NodeGone => released_from_lost_node(world, draft, claim),
         Reason::Unused => abandoned_or_never_published(world, publisher, draft, claim),
-        Reason::Reclaimed => let_go_by_its_agent(world, publisher, claim),
+        Reason::Reclaimed => released_by_its_agent(world, publisher, claim),
     };
     match released {
         Released::HeldFor(uid) => draft.requests.push(update(claim, now, ClaimChange::Hold(uid))),
         Released::Undecided => {}
-        Released::GoesOn => cool_if_off(world, publisher, draft, claim, reason, now),
+        Released::Continues => cool_if_off(world, publisher, draft, claim, reason, now),
     }
 }
 
 /// The Node for which a claim was released may have returned.
-fn of_a_lost_node(world: &World, draft: &mut Draft, claim: &Claim) -> Released {
-    let Some(node) = world.node(&claim.node) else { return Released::GoesOn };
+fn released_from_lost_node(world: &World, draft: &mut Draft, claim: &Claim) -> Released {
+    let Some(node) = world.node(&claim.node) else { return Released::Continues };
     match presence(world, draft, claim) {
         Some(Presence::Is(uid)) if uid == node.uid => Released::HeldFor(uid),
         // The watch of Nodes has not shown the deletion yet.
-        Some(Presence::Gone) => Released::GoesOn,
+        Some(Presence::Gone) => Released::Continues,
         Some(Presence::Is(_) | Presence::Unreadable) | None => Released::Undecided,
     }
 }
@@ -273,7 +273,7 @@ fn abandoned_or_never_published(
             // Otherwise either no user gave the claim up and it may have been published, or it is published or in use
             // after all.
             if is_leaving && node.uid == claim.node_uid {
-                Released::GoesOn
+                Released::Continues
             } else {
                 Released::HeldFor(node.uid.clone())
             }
@@ -282,13 +282,13 @@ fn abandoned_or_never_published(
 }
 
 /// Only the word of its agent lets a block leave before its node does, and the CiliumNode carries that word.
-fn let_go_by_its_agent(world: &World, publisher: &Publisher, claim: &Claim) -> Released {
+fn released_by_its_agent(world: &World, publisher: &Publisher, claim: &Claim) -> Released {
     // A replica with an old view may have started this. The claim is held for its own Node object. A read then
     // decides whether another Node has replaced that one.
     if world.carrier(&claim.node).is_none() {
         return Released::HeldFor(claim.node_uid.clone());
     }
-    let Some(node) = world.node(&claim.node) else { return Released::GoesOn };
+    let Some(node) = world.node(&claim.node) else { return Released::Continues };
     if must_be_removed(world, publisher, claim) {
         return Released::Undecided;
     }
@@ -296,7 +296,7 @@ fn let_go_by_its_agent(world: &World, publisher: &Publisher, claim: &Claim) -> R
     if is_without_consent(world, publisher, claim) {
         return Released::HeldFor(node.uid.clone());
     }
-    Released::GoesOn
+    Released::Continues
 }
 
 /// The block of a released claim cools as soon as three facts hold: it is proven absent, no pod has an address of it,

@@ -31,7 +31,7 @@ impl Subject<'_> {
         self.await_supported_agent(draft)?;
         self.await_whole_set(draft, now)?;
         let imminent = self.imminent_removals(policy, now);
-        self.settle_what_was_let_go(draft, &imminent, now)?;
+        self.settle_released_blocks(draft, &imminent, now)?;
         self.publish_what_it_can_start_with(draft, &publishable, policy, now)?;
         self.await_labels(draft, policy, now)?;
         self.grow_or_keep(draft, now)?;
@@ -122,19 +122,19 @@ impl Subject<'_> {
         if self.is_served() {
             return NEXT;
         }
-        self.hold_what_is_on_its_way(draft, now)?;
+        self.rehold_releasing_blocks(draft, now)?;
         self.require_whole_set(draft)
     }
 
     /// An agent that has nothing at all may not have reported its blocks yet. One that has CIDRs has reported them.
-    fn settle_what_was_let_go(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>, now: Now) -> Step {
+    fn settle_released_blocks(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>, now: Now) -> Step {
         let shows_something = self.is_served() || !self.publisher.blocks(self.carrier).is_empty();
-        if !shows_something && !self.has_let_all_go(draft, now)? {
+        if !shows_something && !self.agent_released_everything(draft, now)? {
             return NEXT;
         }
-        self.hold_again_what_is_needed(draft, now);
+        self.rehold_released_blocks(draft, now);
         draft.end_if_any_request()?;
-        self.give_back_what_was_let_go(draft, imminent, now);
+        self.release_unneeded_blocks(draft, imminent, now);
         self.end_if_any_request_noting_unmet(draft)
     }
 

@@ -141,7 +141,7 @@ pub trait CiliumMode: fmt::Display {
 
     /// Whether the agent of this carrier removes blocks by itself, and has reported its need. Then it has released
     /// every held block that is neither published nor needed.
-    fn agent_lets_go(&self, _carrier: Carrier<'_>) -> bool {
+    fn agent_releases_blocks(&self, _carrier: Carrier<'_>) -> bool {
         false
     }
 

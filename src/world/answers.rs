@@ -103,7 +103,7 @@ impl World {
                 serving.last_probe = None;
             }
             match (failed, &request) {
-                // The node keeps blocks for longer. What else waits for that waits by itself (`plan/handed_back.rs`).
+                // The node keeps blocks for longer. What else waits for that waits by itself (`plan/released_by_agent.rs`).
                 (Some(_), Request::Read(Read::PodsOf(..))) => {}
                 (Some(cause), _) => serving.pause.lengthen(cause, now),
                 (None, Request::Write(write)) => writes.accepted(write, effect, &mut serving.pause, now),

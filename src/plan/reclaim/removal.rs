@@ -227,7 +227,7 @@ impl<'a> Subject<'a> {
             let released = |claim: &&Claim| is_released(claim) && self.is_of(claim, &share);
             let released = removed.iter().copied().filter(released);
             replacements
-                .extend(self.not_needed(&share, |_| true, released).into_iter().map(|claim| claim.cidr));
+                .extend(self.unneeded(&share, |_| true, released).into_iter().map(|claim| claim.cidr));
         }
         replacements
     }

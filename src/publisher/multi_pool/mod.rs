@@ -316,7 +316,7 @@ impl CiliumMode for MultiPool {
         asked(before).into_iter().filter(|as_of| !open.contains(as_of)).max()
     }
 
-    fn agent_lets_go(&self, carrier: Carrier<'_>) -> bool {
+    fn agent_releases_blocks(&self, carrier: Carrier<'_>) -> bool {
         fields(carrier).is_some_and(says_its_need)
     }
 

@@ -27,8 +27,8 @@ const PODS_AWAITED_FOR: Duration = Duration::from_secs(60);
 impl<'a> Subject<'a> {
     /// Holds blocks again that the agent released and now needs, if their pools would give them to the node. No other
     /// node can have them.
-    pub(super) fn hold_again_what_is_needed(&self, draft: &mut Draft, now: Now) {
-        if !self.publisher.agent_lets_go(self.carrier) {
+    pub(super) fn rehold_released_blocks(&self, draft: &mut Draft, now: Now) {
+        if !self.publisher.agent_releases_blocks(self.carrier) {
             return;
         }
         let name = &self.node.name;
@@ -40,12 +40,12 @@ impl<'a> Subject<'a> {
         for share in &self.shares() {
             let of_share = |claim: &&Claim| self.is_of(claim, share);
             let claims = self.world.claims_of(name).map(|known| &known.claim).filter(of_share);
-            let let_go = claims
+            let released = claims
                 .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
                 .filter(|claim| gives(claim, share) && !self.world.must_leave(claim));
             let mut kept: Vec<&Claim> = self.offering().filter(of_share).collect();
             let ours = self.ours(share);
-            for claim in let_go {
+            for claim in released {
                 let demand = self.publisher.demand(self.carrier, share, &kept, &ours);
                 if demand.capacity >= demand.used {
                     break;
@@ -62,7 +62,7 @@ impl<'a> Subject<'a> {
     ///
     /// The agent requests addresses under the pool names of its pods only after it has restored them. So a block of
     /// another name is held if a read of the Pods finds a pod in it. All this comes before any publication.
-    pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) -> Step {
+    pub(super) fn rehold_releasing_blocks(&self, draft: &mut Draft, now: Now) -> Step {
         // Blocks of another writer may be enough for the agent.
         if !self.publisher.removes_with_query() || !self.publisher.blocks(self.carrier).is_empty() {
             return NEXT;
@@ -129,11 +129,11 @@ impl<'a> Subject<'a> {
     /// Whether the agent of a carrier that shows nothing has released everything. Then it needs none of the blocks
     /// that the node holds. A read of the Pods also finds no pod that has, or may have, an address of them. Otherwise
     /// another writer may have removed the blocks, and pods may be in any of them.
-    pub(super) fn has_let_all_go(&self, draft: &mut Draft, now: Now) -> Step<bool> {
+    pub(super) fn agent_released_everything(&self, draft: &mut Draft, now: Now) -> Step<bool> {
         let is_needed = |share: &Share| {
             self.offering().any(|claim| self.is_of(claim, share)) && self.demand(share).used > 0
         };
-        if !self.publisher.agent_lets_go(self.carrier)
+        if !self.publisher.agent_releases_blocks(self.carrier)
             || self.offering().next().is_none()
             || self.shares().iter().any(is_needed)
         {
@@ -149,13 +149,13 @@ impl<'a> Subject<'a> {
 
     /// Starts to release the blocks that the agent has released and the node does not need. The node needs the
     /// replacements of blocks that are about to be removed.
-    pub(super) fn give_back_what_was_let_go(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>, now: Now) {
-        if !self.publisher.agent_lets_go(self.carrier) {
+    pub(super) fn release_unneeded_blocks(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>, now: Now) {
+        if !self.publisher.agent_releases_blocks(self.carrier) {
             return;
         }
         for share in &self.shares() {
             let stays = |claim: &Claim| !imminent.contains(&claim.cidr);
-            for claim in self.not_needed(share, stays, std::iter::empty()) {
+            for claim in self.unneeded(share, stays, std::iter::empty()) {
                 let change = ClaimChange::Release(Reason::Reclaimed);
                 draft.requests.push(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into());
             }
@@ -165,7 +165,7 @@ impl<'a> Subject<'a> {
     /// The held blocks of a share that the carrier does not show and the node does not need. The blocks on the
     /// carrier for which `stays` is true, and these `others`, count as capacity. The oldest blocks are needed first,
     /// and those that must leave last.
-    pub(super) fn not_needed(
+    pub(super) fn unneeded(
         &self,
         share: &Share,
         stays: impl Fn(&Claim) -> bool,
