@@ -130,7 +130,7 @@ pub fn lines(world: &World, proposal: &Proposal) -> Vec<String> {
     let (mut n_writes, mut n_held_back) = (0u64, 0u64);
     for request in &proposal.requests {
         lines.push(match request {
-            Request::Write(write) if freeze.holds_back(write) => {
+            Request::Write(write) if freeze.stops_write(write) => {
                 n_held_back += 1;
                 format!("frozen; would {write}")
             }

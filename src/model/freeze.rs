@@ -58,7 +58,7 @@ impl Freeze {
 
     /// Whether a write may not begin.
     #[must_use]
-    pub fn holds_back(&self, write: &Write) -> bool {
+    pub fn stops_write(&self, write: &Write) -> bool {
         self.is_on(Switch::Writes) && moves_addresses(write)
     }
 

@@ -371,7 +371,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     }
     let free = Write::UpdateClaim(ClaimUpdate::of(claim, ClaimChange::Delete, now.wall));
     // A read counts for a short time. While a freeze stops the deletion, the read would be repeated in vain.
-    if world.freeze().holds_back(&free)
+    if world.freeze().stops_write(&free)
         || reason != Reason::NodeGone
         || is_still_lost(world, draft, claim, due, now)
     {

@@ -10,7 +10,7 @@
 //! - [`growth`]: which blocks to claim.
 //! - `reclaim`: which blocks are reclaimed from nodes that still exist, and how.
 //! - [`mod@routes`]: which prefixes each node announces.
-//! - `hold_back`: requests that a freeze or a standby stops.
+//! - `stopped_requests`: requests that a freeze or a standby stops.
 //! - [`forecast`]: the consequences of all plans of a world, or of a changed one.
 //! - [`mod@pool`]: status and finalizers of a pool; `pod_ip_pools`: Cilium's own object of its name.
 
@@ -21,7 +21,6 @@ mod evidence;
 pub mod forecast;
 mod foreign;
 pub mod growth;
-mod hold_back;
 mod late_labels;
 pub mod lifecycle;
 pub mod node;
@@ -37,6 +36,7 @@ mod released_by_agent;
 mod returning;
 pub mod routes;
 mod steps;
+mod stopped_requests;
 mod subject;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use super::draft::{Detail, Draft, Made, NEXT, Step};
 use super::policy::{CiliumNodeOrigin, Policy};
 use super::subject::Subject;
-use super::{hold_back, lifecycle, publication, reasons, recreation};
+use super::{lifecycle, publication, reasons, recreation, stopped_requests};
 use crate::model::agent::NoAgent;
 use crate::model::carrier::Carrier;
 use crate::model::finding::{Finding, FindingKind};
@@ -23,14 +23,14 @@ use crate::world::World;
 
 /// The plan for `name` at this time.
 pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
-    hold_back::hold_back(world, decide(world, Draft::new(name, Detail::Verdict), policy, now))
+    stopped_requests::stop_requests(world, decide(world, Draft::new(name, Detail::Verdict), policy, now))
 }
 
 /// The same plan, with the reason of every pool that gives the node nothing, even if the node did not ask it.
 pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
     let mut draft = Draft::new(name, Detail::Reasons);
     reasons::of_pools_not_asked(world, name, &mut draft);
-    hold_back::hold_back(world, decide(world, draft, policy, now))
+    stopped_requests::stop_requests(world, decide(world, draft, policy, now))
 }
 
 /// The needs of the node come first. If it needs nothing, claims that lost our finalizer get it back. Another writer

@@ -59,7 +59,7 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
             finalizers,
         });
         // The status is written all the same: it says which writes are frozen.
-        if !world.freeze().holds_back(&write) {
+        if !world.freeze().stops_write(&write) {
             return PoolPlan::Write(vec![write]);
         }
     }
@@ -75,7 +75,7 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
     }
     writes.extend(claim_statuses(world, name).into_iter().map(Write::ClaimStatus));
     let of_cilium = pod_ip_pools::writes_due(world, object, policy).map(Write::PodIpPool);
-    writes.extend(of_cilium.filter(|write| !world.freeze().holds_back(write)));
+    writes.extend(of_cilium.filter(|write| !world.freeze().stops_write(write)));
     match (writes.is_empty(), settles) {
         (false, _) => PoolPlan::Write(writes),
         (true, Some(settles)) => PoolPlan::Later(settles),

@@ -260,7 +260,7 @@ impl World {
         let Request::Write(write) = request else {
             return;
         };
-        debug_assert!(!self.freeze.holds_back(write), "writes are frozen: {write}");
+        debug_assert!(!self.freeze.stops_write(write), "writes are frozen: {write}");
         debug_assert!(self.leadership == Leadership::Leads, "this process stands by: {write}");
         match write {
             Write::CreateClaim(claim) => {

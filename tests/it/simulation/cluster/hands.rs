@@ -129,7 +129,7 @@ impl Setup {
 
     /// Whether a write may begin.
     pub(in super::super) fn allows(self, write: &Write) -> bool {
-        self != Self::Passive && !self.freeze().holds_back(write)
+        self != Self::Passive && !self.freeze().stops_write(write)
     }
 }
 

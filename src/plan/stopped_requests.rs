@@ -10,9 +10,9 @@ use crate::model::request::Request;
 use crate::world::World;
 
 /// The plan as it may be carried out. If one of its requests is stopped, all are: they belong together.
-pub(super) fn hold_back(world: &World, mut plan: NodePlan) -> NodePlan {
+pub(super) fn stop_requests(world: &World, mut plan: NodePlan) -> NodePlan {
     let is_frozen = |request: &Request| match request {
-        Request::Write(write) => world.freeze().holds_back(write),
+        Request::Write(write) => world.freeze().stops_write(write),
         Request::Read(_) => false,
     };
     if plan.requests().iter().any(is_frozen) {
