@@ -49,7 +49,7 @@ impl Proposal {
             match plan.verdict {
                 Verdict::Wait(
                     Wait::Capacity
-                    | Wait::WholeSet
+                    | Wait::CompleteSet
                     | Wait::Upgrade
                     | Wait::Completion
                     | Wait::Correction(_)

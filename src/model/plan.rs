@@ -199,7 +199,7 @@ pub enum Wait {
     /// A block becomes free.
     Capacity,
     /// All blocks that its agent may be using can be published.
-    WholeSet,
+    CompleteSet,
     /// Its agent is of a release for which something is published.
     Upgrade,
     /// The missing blocks of its first set.
@@ -231,7 +231,7 @@ impl fmt::Display for Wait {
                 "its agent requests no addresses; see `ipam-multi-pool-pre-allocation` in cilium-config",
             ),
             Self::Capacity => f.write_str("no pool that selects it has a free block"),
-            Self::WholeSet => f.write_str("one of its blocks may be in use and can't be published"),
+            Self::CompleteSet => f.write_str("one of its blocks may be in use and can't be published"),
             Self::Upgrade => f.write_str("its agent version is not supported"),
             Self::Completion => f.write_str("its first publication is incomplete"),
         }
@@ -365,7 +365,7 @@ impl NodePlan {
                 | Wait::Initialization
                 | Wait::Request
                 | Wait::Capacity
-                | Wait::WholeSet
+                | Wait::CompleteSet
                 | Wait::Upgrade
                 | Wait::Completion => true,
                 Wait::Mode | Wait::Thaw | Wait::Lead | Wait::Answer | Wait::Pause | Wait::Interval => false,

@@ -18,6 +18,7 @@ mod abandoned;
 mod agent_release;
 mod draft;
 mod evidence;
+mod first_publication;
 pub mod forecast;
 mod foreign;
 pub mod growth;
@@ -40,7 +41,6 @@ mod stopped_requests;
 mod subject;
 #[cfg(test)]
 mod tests;
-mod whole;
 
 pub use node::{explain, node, still_lacks_pool};
 pub use policy::{CiliumNodeOrigin, PodIpPoolOrigin, Policy, ReclaimPolicy};

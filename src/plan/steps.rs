@@ -29,7 +29,7 @@ impl Subject<'_> {
         self.adopt_carried_blocks(draft, now)?;
         draft.scope = Scope::Whole;
         self.await_supported_agent(draft)?;
-        self.await_whole_set(draft, now)?;
+        self.await_complete_set(draft, now)?;
         let imminent = self.imminent_removals(policy, now);
         self.settle_released_blocks(draft, &imminent, now)?;
         self.publish_what_it_can_start_with(draft, &publishable, policy, now)?;
@@ -57,7 +57,7 @@ impl Subject<'_> {
             return BTreeSet::new();
         }
         if !self.is_served() {
-            if self.require_whole_set(&mut Draft::new(&self.node.name, Detail::Verdict)).is_break() {
+            if self.require_complete_set(&mut Draft::new(&self.node.name, Detail::Verdict)).is_break() {
                 return BTreeSet::new();
             }
             if self.can_start_with(&self.publishable()) {
@@ -118,12 +118,12 @@ impl Subject<'_> {
     }
 
     /// A carrier that shows nothing of ours gets all blocks that may be in use, or none.
-    fn await_whole_set(&self, draft: &mut Draft, now: Now) -> Step {
+    fn await_complete_set(&self, draft: &mut Draft, now: Now) -> Step {
         if self.is_served() {
             return NEXT;
         }
         self.rehold_releasing_blocks(draft, now)?;
-        self.require_whole_set(draft)
+        self.require_complete_set(draft)
     }
 
     /// An agent that has nothing at all may not have reported its blocks yet. One that has CIDRs has reported them.
@@ -178,7 +178,7 @@ impl Subject<'_> {
         now: Now,
     ) {
         if !self.is_served() {
-            self.tell_of_incomplete_blocks(draft, &publishable);
+            self.report_incomplete_blocks(draft, &publishable);
             return;
         }
         let replacements = self.replacement_blocks(imminent);

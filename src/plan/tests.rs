@@ -2,6 +2,7 @@
 
 mod annotations;
 mod cluster_pool;
+mod first_publication;
 mod forecast;
 mod freeze;
 mod growth;
@@ -27,7 +28,6 @@ mod routes_by_gobgp;
 mod routes_exported;
 mod usage;
 mod wakeups;
-mod whole;
 mod wide;
 
 use std::collections::BTreeMap;

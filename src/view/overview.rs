@@ -272,7 +272,7 @@ fn is_problem(wait: Wait) -> bool {
         | Wait::OtherAllocator
         | Wait::Settings
         | Wait::Request
-        | Wait::WholeSet
+        | Wait::CompleteSet
         | Wait::Upgrade => true,
         Wait::Mode
         | Wait::Thaw

@@ -172,7 +172,7 @@ fn what_one_process_remembers_makes_no_node_wait() {
     );
     cluster.delete(Kind::CiliumNode, "b", 110);
     let plan = cluster.plan("a");
-    assert_eq!(plan.verdict, Verdict::Wait(Wait::WholeSet));
+    assert_eq!(plan.verdict, Verdict::Wait(Wait::CompleteSet));
     assert!(plan.unmet.is_empty(), "{:?}", plan.unmet);
 }
 

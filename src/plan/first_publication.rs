@@ -24,7 +24,7 @@ const DRAIN_AND_RECREATE: &str = "; drain the node, delete its Node and CiliumNo
 impl Subject<'_> {
     /// The node gets nothing if a claim that may be in use can't be published on a carrier that shows nothing of
     /// ours. A finding names each such claim.
-    pub(super) fn require_whole_set(&self, draft: &mut Draft) -> Step {
+    pub(super) fn require_complete_set(&self, draft: &mut Draft) -> Step {
         let name = &self.node.name;
         let mut reasons = BTreeMap::new();
         let mut advice = String::new();
@@ -64,12 +64,12 @@ impl Subject<'_> {
                 reasons.join("; "),
             ),
         ));
-        draft.wait_for(Wait::WholeSet);
+        draft.wait_for(Wait::CompleteSet);
         DONE
     }
 
     /// Reports the held blocks that are not published, because the agent of the node can't start with them alone.
-    pub(super) fn tell_of_incomplete_blocks(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
+    pub(super) fn report_incomplete_blocks(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
         if self.occupied().next().is_none() {
             return;
         }
