@@ -103,7 +103,7 @@ pub enum Lasting {
     /// A step by which blocks leave waits for its agent.
     AgentAwaited,
     /// A question to its agent is open.
-    QuestionOpen,
+    QueryOpen,
     /// Its Pods have to be read before anything is published for it.
     PodsUnread,
     /// It has no addresses, and its agent requests none.
@@ -123,7 +123,7 @@ impl Lasting {
             Self::Orphaned
             | Self::Surplus
             | Self::AgentAwaited
-            | Self::QuestionOpen
+            | Self::QueryOpen
             | Self::PodsUnread
             | Self::NothingRequested
             | Self::Uninitialized => false,

@@ -22,7 +22,7 @@ use crate::model::request::{Read, Target};
 use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
-use crate::publisher::answer::{Holding, Phase, ProbeState};
+use crate::publisher::answer::{Holding, Phase, QueryState};
 use crate::publisher::demand::Demand;
 
 /// How long a node waits before it asks its pools again, if they have no replacement for a draining block. The node
@@ -163,8 +163,9 @@ impl<'a> Subject<'a> {
     /// Claims blocks for the Pods that are bound to a node whose agent neither reports its use nor answers. A
     /// shortage here is not reported: other processes may have read other Pods.
     pub(super) fn grow_for_pods(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        let is_asked = matches!(self.publisher.probe(self.carrier), ProbeState::Asked(_) | ProbeState::None);
-        let Some(due) = self.question_due(draft, policy, now).filter(|_| is_asked) else {
+        let has_open_query =
+            matches!(self.publisher.usage_query(self.carrier), QueryState::Open(_) | QueryState::None);
+        let Some(due) = self.query_due(draft, policy, now).filter(|_| has_open_query) else {
             return;
         };
         if due > now.uptime {
@@ -223,7 +224,7 @@ impl<'a> Subject<'a> {
         });
         let has_nothing = || self.has_nothing();
         let pools = || self.world.pools_of(&self.node.name);
-        let asked = self.publisher.asked_for(self.carrier);
+        let asked = self.publisher.requested_pools(self.carrier);
         let gives_none = || {
             !asked.is_empty()
                 && !pools()
@@ -262,8 +263,8 @@ impl<'a> Subject<'a> {
     fn wait_for_request(&self, draft: &mut Draft, now: Now) {
         let name = &self.node.name;
         let has_pool = self.world.pools_of(name).next().is_some();
-        let requests = || !self.publisher.asked_for(self.carrier).is_empty();
-        if !self.publisher.agents_ask() || !has_pool || requests() || !self.has_nothing() {
+        let requests = || !self.publisher.requested_pools(self.carrier).is_empty();
+        if !self.publisher.agents_request_addresses() || !has_pool || requests() || !self.has_nothing() {
             return;
         }
         draft.wait_for(Wait::Request);

@@ -108,7 +108,7 @@ fn leave_to_other_settings(world: &World, draft: &mut Draft) -> Step {
 
 fn advance_claims(world: &World, publisher: &Publisher, draft: &mut Draft, policy: Policy, now: Now) -> Step {
     lifecycle::advance(world, publisher, draft, now);
-    publication::put_off_questions(world, draft, policy, now);
+    publication::postpone_queries(world, draft, policy, now);
     // A node that is about to hold a block again does not lack it.
     if !draft.requests.is_empty() && !draft.requests.iter().any(holds_again) {
         draft.unmet = unmet(world, publisher, &draft.node);

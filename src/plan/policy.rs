@@ -9,7 +9,7 @@ pub struct Policy {
     /// Conflicts kill agents (`docs/cilium.md`, Who else writes).
     pub min_write_interval: Duration,
     /// How long an agent may be silent before a usage query, and the time between two queries.
-    pub question_interval: Duration,
+    pub query_interval: Duration,
     /// The maximum time that the first block of a node waits while a cloud controller has not initialized its Node.
     /// Zero turns the wait off.
     pub initialization: Duration,
@@ -26,7 +26,7 @@ impl Policy {
     pub const DEFAULT: Self = Self {
         min_write_interval: Duration::from_secs(2),
         // A starting agent reports its use within two of its update periods of 15 s (`docs/cilium.md`, Use).
-        question_interval: Duration::from_secs(30),
+        query_interval: Duration::from_secs(30),
         // Cloud controllers take seconds. A Node whose taint stays must not stay without pods.
         initialization: Duration::from_secs(60),
         cilium_nodes: CiliumNodeOrigin::Agent,

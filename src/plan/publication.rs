@@ -18,7 +18,7 @@ use crate::model::request::{Read, Request, Write};
 use crate::model::revision::Revision;
 use crate::model::share::Share;
 use crate::model::time::Now;
-use crate::publisher::answer::ProbeState;
+use crate::publisher::answer::QueryState;
 use crate::publisher::remember;
 use crate::world::{KnownClaim, World};
 
@@ -28,10 +28,10 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10 * 60);
 
 /// Drops queries that would prove a block absent if the last patch of the CiliumNode was too recent. Then the plan
 /// waits.
-pub(super) fn put_off_questions(world: &World, draft: &mut Draft, policy: Policy, now: Now) {
-    let is_question = |request: &Request| matches!(request, Request::Write(Write::UsageProbe(_)));
-    if draft.requests.iter().any(is_question) && is_too_soon(world, draft, policy, now) {
-        draft.requests.retain(|request| !is_question(request));
+pub(super) fn postpone_queries(world: &World, draft: &mut Draft, policy: Policy, now: Now) {
+    let is_query = |request: &Request| matches!(request, Request::Write(Write::UsageProbe(_)));
+    if draft.requests.iter().any(is_query) && is_too_soon(world, draft, policy, now) {
+        draft.requests.retain(|request| !is_query(request));
     }
 }
 
@@ -157,7 +157,7 @@ impl<'a> Subject<'a> {
 
     /// Removes a usage query that is answered and no longer needed.
     pub(super) fn clear_answer(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        let ProbeState::Answered(clear) = self.publisher.probe(self.carrier) else { return };
+        let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier) else { return };
         if self.answer_is_needed() {
             return;
         }
@@ -171,9 +171,9 @@ impl<'a> Subject<'a> {
     ///
     /// Without this, a full node whose CiliumNode was recreated would never grow. Its agent writes its use only when
     /// that changes, and on a full node nothing can change (`docs/cilium.md`, Ping).
-    pub(super) fn ask_for_use(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        let ProbeState::Askable(ask) = self.publisher.probe(self.carrier) else { return };
-        let Some(due) = self.question_due(draft, policy, now) else { return };
+    pub(super) fn query_use(&self, draft: &mut Draft, policy: Policy, now: Now) {
+        let QueryState::Possible(ask) = self.publisher.usage_query(self.carrier) else { return };
+        let Some(due) = self.query_due(draft, policy, now) else { return };
         if due > now.uptime {
             draft.wake_at(due);
         } else if draft.requests.is_empty() && !self.is_too_soon(draft, policy, now) {
@@ -183,7 +183,7 @@ impl<'a> Subject<'a> {
 
     /// The time at which the silence of the agent is long enough for a usage query, or for another step if there was
     /// a query. `None` if the agent has reported its use.
-    pub(super) fn question_due(&self, draft: &Draft, policy: Policy, now: Now) -> Option<Duration> {
+    pub(super) fn query_due(&self, draft: &Draft, policy: Policy, now: Now) -> Option<Duration> {
         if !draft.has_noted(Lasting::UseUnknown) {
             return None;
         }
@@ -193,8 +193,8 @@ impl<'a> Subject<'a> {
         // An agent may answer and still not report its use. Each query waits until the silence has doubled since the
         // last one.
         let last_probe = serving.and_then(|serving| serving.last_probe).filter(|last| *last > silent_since);
-        let wait = last_probe.map_or(policy.question_interval, |last| {
-            last.saturating_sub(silent_since).clamp(policy.question_interval, LONGEST_SILENCE)
+        let wait = last_probe.map_or(policy.query_interval, |last| {
+            last.saturating_sub(silent_since).clamp(policy.query_interval, LONGEST_SILENCE)
         });
         Some(last_probe.unwrap_or(silent_since) + wait)
     }

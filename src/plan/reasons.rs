@@ -118,7 +118,7 @@ pub fn why_no_pool(world: &World, node: &NodeName) -> String {
         return format!(
             "its agent asks for addresses of the Cilium pools {}; create a NodeIPPool with the missing \
              podIPPool that selects it; its pools are {}",
-            ten_of(reader.asked_for(carrier)),
+            ten_of(reader.requested_pools(carrier)),
             ten_of(pools)
         );
     }
@@ -139,13 +139,13 @@ fn told(world: &World, labels: &BTreeMap<String, String>) -> String {
         return "it has no labels".to_owned();
     }
     let terms = world.readable_pools().flat_map(|pool| pool.selector.clone());
-    let asked_for: BTreeSet<String> = terms.map(|term| key_of(&term).to_owned()).collect();
+    let requested_pools: BTreeSet<String> = terms.map(|term| key_of(&term).to_owned()).collect();
     let is_of_kubernetes = |key: &str| {
         let domain = key.split_once('/').map(|(domain, _)| domain).unwrap_or_default();
         ["kubernetes.io", "k8s.io"].iter().any(|of| domain == *of || domain.ends_with(&format!(".{of}")))
     };
     let mut labels: Vec<(&String, &String)> = labels.iter().collect();
-    labels.sort_by_key(|(key, _)| (!asked_for.contains(*key), is_of_kubernetes(key)));
+    labels.sort_by_key(|(key, _)| (!requested_pools.contains(*key), is_of_kubernetes(key)));
     format!("its labels are {}", ten_of(labels.into_iter().map(|(key, value)| format!("{key}={value}"))))
 }
 

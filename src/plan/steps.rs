@@ -36,7 +36,7 @@ impl Subject<'_> {
         self.await_labels(draft, policy, now)?;
         self.grow_or_keep(draft, now)?;
         self.publish_more(draft, publishable, &imminent, policy, now);
-        self.ask_for_use(draft, policy, now);
+        self.query_use(draft, policy, now);
         self.grow_by_pods(draft, policy, now);
         self.replace_leaving_blocks(draft, now);
         self.reclaim_last(draft, policy, now)

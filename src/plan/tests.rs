@@ -56,7 +56,7 @@ use crate::model::time::{Now, Timestamp};
 use crate::model::transitions::State;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
-use crate::publisher::crd::{Crd, PROBE_ADDRESS};
+use crate::publisher::crd::{Crd, QUERY_ADDRESS};
 use crate::publisher::{Mode, Publisher};
 use crate::view::block_event::{self, listed};
 use crate::view::conditions;

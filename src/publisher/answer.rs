@@ -131,11 +131,11 @@ pub enum Leaving {
 
 /// Whether there is a usage query to the agent, and the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ProbeState {
+pub enum QueryState {
     /// There is none; this sends one.
-    Askable(UsageProbe),
+    Possible(UsageProbe),
     /// There is one without an answer; this removes it.
-    Asked(UsageProbe),
+    Open(UsageProbe),
     /// There is one with an answer; this removes it.
     Answered(UsageProbe),
     /// This mode has no usage queries.

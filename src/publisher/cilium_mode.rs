@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
+use super::answer::{Absence, Drain, Holding, Leaving, QueryState, Removal, Stays};
 use super::demand::Demand;
 use super::ends::{self, ends};
 use super::support::Support;
@@ -58,7 +58,7 @@ pub trait CiliumMode: fmt::Display {
 
     /// Whether agents report how many addresses they need, and release the surplus. Then no threshold of a pool
     /// counts.
-    fn agents_ask(&self) -> bool {
+    fn agents_request_addresses(&self) -> bool {
         false
     }
 
@@ -192,7 +192,7 @@ pub trait CiliumMode: fmt::Display {
     }
 
     /// The Pod IP pools from which the agent needs addresses.
-    fn asked_for(&self, _carrier: Carrier<'_>) -> BTreeSet<PodIpPoolName> {
+    fn requested_pools(&self, _carrier: Carrier<'_>) -> BTreeSet<PodIpPoolName> {
         BTreeSet::new()
     }
 
@@ -276,8 +276,8 @@ pub trait CiliumMode: fmt::Display {
     }
 
     /// The state of the usage query to the agent, and the next step.
-    fn probe(&self, _carrier: Carrier<'_>) -> ProbeState {
-        ProbeState::None
+    fn usage_query(&self, _carrier: Carrier<'_>) -> QueryState {
+        QueryState::None
     }
 
     /// Why a published block can't start draining while its node exists; `Ok` if it can.
@@ -311,7 +311,7 @@ pub trait CiliumMode: fmt::Display {
     }
 
     /// Whether the carrier has such an open query.
-    fn is_asked(&self, _carrier: Carrier<'_>) -> bool {
+    fn has_open_query(&self, _carrier: Carrier<'_>) -> bool {
         false
     }
 

@@ -373,7 +373,7 @@ fn without_effect(world: &World, pool: &Pool) -> Option<Explained> {
     let (reason, why) = if reader.gives_one_block() {
         let why = "a node has exactly one block of each family";
         (ConditionReason::OneBlockPerNode, why)
-    } else if reader.agents_ask() {
+    } else if reader.agents_request_addresses() {
         let why = "the agent requests and returns blocks itself";
         (ConditionReason::AgentsAsk, why)
     } else {

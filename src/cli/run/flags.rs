@@ -438,7 +438,7 @@ impl Args {
     pub(super) fn policy(&self) -> Policy {
         Policy {
             min_write_interval: self.min_write_interval,
-            question_interval: self.usage_query_interval,
+            query_interval: self.usage_query_interval,
             initialization: self.wait_for_initialization,
             cilium_nodes: if self.create_ciliumnodes {
                 CiliumNodeOrigin::Controller

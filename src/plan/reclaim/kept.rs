@@ -72,7 +72,7 @@ impl<'a> Subject<'a> {
     /// Whether the agent has been silent for so long that its answer is not awaited any more.
     fn is_overdue(&self, policy: Policy, now: Now) -> bool {
         let awaited = self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited));
-        awaited.is_some_and(|since| since + policy.question_interval * ANSWERS_WITHIN <= now.uptime)
+        awaited.is_some_and(|since| since + policy.query_interval * ANSWERS_WITHIN <= now.uptime)
     }
 
     /// The block that a node gets back because the remaining blocks do not suffice. It is the most used one, which

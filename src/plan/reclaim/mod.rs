@@ -23,7 +23,7 @@ use crate::model::plan::Lasting;
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Withdrawal, WithdrawalStep, Write};
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
-use crate::publisher::answer::{Drain, Leaving, ProbeState};
+use crate::publisher::answer::{Drain, Leaving, QueryState};
 use crate::publisher::support::Reclaiming;
 use crate::world::{KnownClaim, RunningAgent};
 
@@ -65,8 +65,8 @@ impl<'a> Subject<'a> {
         if self.publisher.removes_with_query() {
             return self.remove_blocks(draft, policy, now);
         }
-        if matches!(self.publisher.probe(self.carrier), ProbeState::Asked(_)) {
-            draft.note_lasting(Lasting::QuestionOpen);
+        if matches!(self.publisher.usage_query(self.carrier), QueryState::Open(_)) {
+            draft.note_lasting(Lasting::QueryOpen);
         }
         self.continue_released(draft, policy, now)?;
         self.continue_draining(draft, policy, now)?;
@@ -128,7 +128,7 @@ impl<'a> Subject<'a> {
         }
         self.withdraw(draft, WithdrawalStep::Confirm, &consented, policy, now)?;
         self.withdraw(draft, WithdrawalStep::TakeOff, &can_go, policy, now)?;
-        if confirmed { self.ask_after_silence(draft, policy, now) } else { NEXT }
+        if confirmed { self.query_after_silence(draft, policy, now) } else { NEXT }
     }
 
     /// Continues with the draining blocks.
@@ -154,7 +154,7 @@ impl<'a> Subject<'a> {
             return self.release(draft, &consented, policy, now);
         }
         if draft.has_noted(Lasting::AgentAwaited) {
-            return self.ask_after_silence(draft, policy, now);
+            return self.query_after_silence(draft, policy, now);
         }
         if !empty.is_empty() {
             return self.mark(draft, &empty, policy, now);
@@ -177,15 +177,15 @@ impl<'a> Subject<'a> {
     /// Fences blocks. There must be no usage query then, neither open nor answered. So an answer beside a fence was
     /// given after the fence. It lists all addresses of the block that the agent will ever have assigned.
     fn fence(&self, draft: &mut Draft, blocks: &[Cidr], policy: Policy, now: Now) -> Step {
-        match self.publisher.probe(self.carrier) {
-            ProbeState::Asked(_) => self.ask_after_silence(draft, policy, now),
-            ProbeState::Answered(clear) => {
+        match self.publisher.usage_query(self.carrier) {
+            QueryState::Open(_) => self.query_after_silence(draft, policy, now),
+            QueryState::Answered(clear) => {
                 if !self.is_too_soon(draft, policy, now) {
                     draft.requests.push(Write::UsageProbe(clear).into());
                 }
                 DONE
             }
-            ProbeState::Askable(_) | ProbeState::None => {
+            QueryState::Possible(_) | QueryState::None => {
                 self.withdraw(draft, WithdrawalStep::Fence, blocks, policy, now)
             }
         }
@@ -200,11 +200,11 @@ impl<'a> Subject<'a> {
             return NEXT;
         }
         if !self.answer_is_needed() {
-            return match self.publisher.probe(self.carrier) {
-                ProbeState::Askable(_) => self.ask(draft, policy, now),
-                ProbeState::Asked(_) => self.ask_after_silence(draft, policy, now),
+            return match self.publisher.usage_query(self.carrier) {
+                QueryState::Possible(_) => self.send_query(draft, policy, now),
+                QueryState::Open(_) => self.query_after_silence(draft, policy, now),
                 // It is cleared, because it is not an answer of the known agent.
-                ProbeState::Answered(_) | ProbeState::None => NEXT,
+                QueryState::Answered(_) | QueryState::None => NEXT,
             };
         }
         let Some(pods) = self.look(draft, now) else {
@@ -214,12 +214,12 @@ impl<'a> Subject<'a> {
             empty.iter().copied().filter(|block| block.entries_in(&pods.holders).next().is_none()).collect();
         if free.is_empty() {
             // The answer omits a pod that has an address. The query is repeated later.
-            if let ProbeState::Answered(clear) = self.publisher.probe(self.carrier)
+            if let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier)
                 && !self.is_too_soon(draft, policy, now)
             {
                 draft.requests.push(Write::UsageProbe(clear).into());
             }
-            draft.wake_at(now.uptime + policy.question_interval);
+            draft.wake_at(now.uptime + policy.query_interval);
             return DONE;
         }
         self.withdraw(draft, WithdrawalStep::Mark, &free, policy, now)
@@ -228,7 +228,7 @@ impl<'a> Subject<'a> {
     /// Whether the next step relies on an answer on the carrier, so that it must not be cleared. Such an answer
     /// reports the use of the known agent after a fence.
     pub(super) fn answer_is_needed(&self) -> bool {
-        matches!(self.publisher.probe(self.carrier), ProbeState::Answered(_))
+        matches!(self.publisher.usage_query(self.carrier), QueryState::Answered(_))
             && !self.world.freeze().stops_reclaim()
             && self.world.answer_counts(&self.node.name)
             && self.draining().any(|(_, drain)| matches!(drain, Drain::Closed(used) if used.is_empty()))
@@ -244,7 +244,7 @@ impl<'a> Subject<'a> {
     /// agent that starts would not restore that pod.
     fn release(&self, draft: &mut Draft, consented: &[&Claim], policy: Policy, now: Now) -> Step {
         if self.world.use_of(&self.node.name).is_err() {
-            return self.ask_after_silence(draft, policy, now);
+            return self.query_after_silence(draft, policy, now);
         }
         let Some(pods) = self.look(draft, now) else {
             return draft.end_if_any_request();
@@ -321,21 +321,21 @@ impl<'a> Subject<'a> {
     /// removed: its answer may have been lost. Then the agent looks at it again only when something else changes
     /// (`docs/cilium.md`, Lost answers). It may be the query of another replica, so the time since it was first seen
     /// counts.
-    fn ask(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn send_query(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         if self.world.agent_on(&self.node.name).is_err() {
             return NEXT;
         }
         let serving = self.serving();
-        let (write, next) = match self.publisher.probe(self.carrier) {
-            ProbeState::Askable(ask) => {
+        let (write, next) = match self.publisher.usage_query(self.carrier) {
+            QueryState::Possible(ask) => {
                 let last = serving.and_then(|serving| serving.last_probe);
-                (ask, last.map(|last| last + policy.question_interval))
+                (ask, last.map(|last| last + policy.query_interval))
             }
-            ProbeState::Asked(end) => {
-                let since = serving.and_then(|serving| serving.since(Lasting::QuestionOpen));
-                (end, Some(since.unwrap_or(now.uptime) + policy.question_interval * LOST_AFTER))
+            QueryState::Open(end) => {
+                let since = serving.and_then(|serving| serving.since(Lasting::QueryOpen));
+                (end, Some(since.unwrap_or(now.uptime) + policy.query_interval * LOST_AFTER))
             }
-            ProbeState::Answered(_) | ProbeState::None => return NEXT,
+            QueryState::Answered(_) | QueryState::None => return NEXT,
         };
         if let Some(next) = next.filter(|next| *next > now.uptime) {
             draft.wake_at(next);
@@ -349,16 +349,16 @@ impl<'a> Subject<'a> {
 
     /// Sends a usage query to an agent that has been silent for long. The query makes the agent look at every open
     /// mark again (`docs/cilium.md`, Lost answers).
-    fn ask_after_silence(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn query_after_silence(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let since =
             self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited)).unwrap_or(now.uptime);
         draft.note_lasting(Lasting::AgentAwaited);
-        if since + policy.question_interval > now.uptime {
-            draft.wake_at(since + policy.question_interval);
+        if since + policy.query_interval > now.uptime {
+            draft.wake_at(since + policy.query_interval);
             return NEXT;
         }
-        draft.wake_at(now.uptime + policy.question_interval);
-        self.ask(draft, policy, now)
+        draft.wake_at(now.uptime + policy.query_interval);
+        self.send_query(draft, policy, now)
     }
 
     /// Adds the write of a step for these blocks, or the read that comes first. Their claims must be known as of the
@@ -402,7 +402,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether a usage query could help: this process has not seen the agent report its use.
-    fn may_ask(&self) -> bool {
+    fn may_query(&self) -> bool {
         matches!(self.world.use_of(&self.node.name), Err(UseUnknown::NotSeen | UseUnknown::Silent))
     }
 }

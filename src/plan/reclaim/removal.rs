@@ -90,7 +90,7 @@ impl<'a> Subject<'a> {
         }
         self.drain_again(draft, carried.iter().copied().filter(|claim| self.world.is_refused(claim)), now)?;
         // The answer to an open query comes first.
-        if self.publisher.is_asked(self.carrier) {
+        if self.publisher.has_open_query(self.carrier) {
             return DONE;
         }
         let (can_leave, stay): (Vec<&Claim>, Vec<&Claim>) =

@@ -39,8 +39,8 @@ impl<'a> Subject<'a> {
         {
             return NEXT;
         }
-        if self.may_ask() {
-            return self.ask(draft, policy, now);
+        if self.may_query() {
+            return self.send_query(draft, policy, now);
         }
         if self.world.use_of(&self.node.name).is_err() {
             return NEXT;
@@ -81,7 +81,7 @@ impl<'a> Subject<'a> {
     /// The time until which no block starts draining because one was kept.
     pub(super) fn drains_paused_until(&self, policy: Policy, now: Now) -> Option<Duration> {
         let serving = self.serving()?;
-        let pause = policy.question_interval
+        let pause = policy.query_interval
             * (PAUSE_INTERVALS << serving.n_refused.saturating_sub(1).min(MAX_DOUBLINGS));
         serving.last_kept.map(|last| last + pause).filter(|until| *until > now.uptime)
     }

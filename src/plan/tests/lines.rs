@@ -223,8 +223,8 @@ fn cilium_node(words: &[&str]) -> Object {
     };
     let mut marks: BTreeMap<IpAddr, ReleaseMark> =
         match words.iter().find_map(|word| word.strip_prefix("ping=")) {
-            Some("marked") => [(PROBE_ADDRESS, ReleaseMark::Marked)].into(),
-            Some(_) => [(PROBE_ADDRESS, ReleaseMark::DoNotRelease)].into(),
+            Some("marked") => [(QUERY_ADDRESS, ReleaseMark::Marked)].into(),
+            Some(_) => [(QUERY_ADDRESS, ReleaseMark::DoNotRelease)].into(),
             None => BTreeMap::new(),
         };
     let mut pool = pool;

@@ -39,7 +39,7 @@ fn written(
     // Nothing else delays a write.
     let policy = Policy {
         min_write_interval: Duration::ZERO,
-        question_interval: Duration::ZERO,
+        query_interval: Duration::ZERO,
         cilium_nodes: origin,
         ..Policy::DEFAULT
     };

@@ -6,7 +6,7 @@ use crate::model::crd::{CrdFields, ReleaseMark};
 use crate::net::cidr::Cidr;
 
 /// The address that a usage query marks. It is in no pool (`docs/cilium.md`, Ping).
-pub const PROBE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+pub const QUERY_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The addresses of `cidr` that the agent gives to no pod, because they are in a release handshake.
 pub(super) fn in_handshake(fields: &CrdFields, cidr: Cidr) -> impl Iterator<Item = IpAddr> + '_ {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use super::answer::{Absence, Drain, Holding, Leaving, Phase, ProbeState, Removal, Stays};
+use super::answer::{Absence, Drain, Holding, Leaving, Phase, QueryState, Removal, Stays};
 use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
 use super::one_store;
@@ -32,7 +32,7 @@ mod projection;
 mod releases;
 mod withdrawal;
 
-pub use handshake::PROBE_ADDRESS;
+pub use handshake::QUERY_ADDRESS;
 use handshake::in_handshake;
 
 /// How many addresses of each family an agent needs before it can start: for router, health, ingress and one pod
@@ -271,7 +271,7 @@ impl CiliumMode for Crd {
         let mut asked =
             cilium_node.crd.marks.iter().filter(|(_, mark)| **mark == ReleaseMark::Marked).peekable();
         if asked.peek().is_some() {
-            let is_ours = asked.all(|(address, _)| *address == PROBE_ADDRESS);
+            let is_ours = asked.all(|(address, _)| *address == QUERY_ADDRESS);
             return is_ours.then(|| Write::UsageProbe(clearing(carrier)).into());
         }
         Some(Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
@@ -288,21 +288,21 @@ impl CiliumMode for Crd {
             return false;
         };
         let answered = |fields: &CrdFields| {
-            fields.marks.get(&PROBE_ADDRESS).is_some_and(|mark| *mark == ReleaseMark::DoNotRelease)
+            fields.marks.get(&QUERY_ADDRESS).is_some_and(|mark| *mark == ReleaseMark::DoNotRelease)
         };
         after.used.is_some() && (before.used != after.used || (answered(after) && !answered(before)))
     }
 
     /// The query is a release mark on an address that is in no pool. The agent refuses it and writes its full use in
     /// the same update (`docs/cilium.md`, Ping).
-    fn probe(&self, carrier: Carrier<'_>) -> ProbeState {
+    fn usage_query(&self, carrier: Carrier<'_>) -> QueryState {
         let Some(fields) = fields(carrier) else {
-            return ProbeState::None;
+            return QueryState::None;
         };
-        match fields.marks.get(&PROBE_ADDRESS) {
-            None => ProbeState::Askable(probe(carrier, ProbeStep::Ask, MarkChange::Ask)),
-            Some(ReleaseMark::DoNotRelease) => ProbeState::Answered(clearing(carrier)),
-            Some(_) => ProbeState::Asked(clearing(carrier)),
+        match fields.marks.get(&QUERY_ADDRESS) {
+            None => QueryState::Possible(query_step(carrier, ProbeStep::Ask, MarkChange::Ask)),
+            Some(ReleaseMark::DoNotRelease) => QueryState::Answered(clearing(carrier)),
+            Some(_) => QueryState::Open(clearing(carrier)),
         }
     }
 
@@ -357,19 +357,19 @@ impl CiliumMode for Crd {
     }
 }
 
-fn probe(carrier: Carrier<'_>, step: ProbeStep, mark: MarkChange) -> UsageProbe {
+fn query_step(carrier: Carrier<'_>, step: ProbeStep, mark: MarkChange) -> UsageProbe {
     UsageProbe {
         node: carrier.name().clone(),
         uid: carrier.uid().clone(),
         revision: carrier.revision(),
         step,
-        change: CarrierChange::Crd(CrdChange::Marks([(PROBE_ADDRESS, mark)].into())),
+        change: CarrierChange::Crd(CrdChange::Marks([(QUERY_ADDRESS, mark)].into())),
     }
 }
 
 /// The removal of the query.
 fn clearing(carrier: Carrier<'_>) -> UsageProbe {
-    probe(carrier, ProbeStep::Clear, MarkChange::Remove)
+    query_step(carrier, ProbeStep::Clear, MarkChange::Remove)
 }
 
 /// Supposes that the agent uses this percentage of its addresses of each family: the lowest ones first.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::handshake::PROBE_ADDRESS;
+use super::handshake::QUERY_ADDRESS;
 use crate::model::carrier::CarrierChange;
 use crate::model::claim::Claim;
 use crate::model::crd::{CrdChange, CrdFields, FENCE, MarkChange, ReleaseMark};
@@ -140,7 +140,7 @@ pub(super) fn step(cilium_node: &CiliumNode, step: WithdrawalStep, blocks: &[Cid
         }
         WithdrawalStep::Mark => {
             let asked = entries();
-            let question = fields.marks.contains_key(&PROBE_ADDRESS).then_some(PROBE_ADDRESS);
+            let question = fields.marks.contains_key(&QUERY_ADDRESS).then_some(QUERY_ADDRESS);
             let mut marks: BTreeMap<IpAddr, MarkChange> =
                 asked.iter().map(|address| (address, MarkChange::Ask)).collect();
             // The query is answered, and the answer has served its purpose.
@@ -177,7 +177,7 @@ pub(super) fn step(cilium_node: &CiliumNode, step: WithdrawalStep, blocks: &[Cid
 
 /// Whether an address of this CiliumNode is being released: it has any mark except that of a usage query.
 pub(super) fn is_in_handshake(fields: &CrdFields) -> bool {
-    fields.marks.keys().any(|address| *address != PROBE_ADDRESS)
+    fields.marks.keys().any(|address| *address != QUERY_ADDRESS)
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ impl CiliumMode for MultiPool {
         Some(if names.any(|name| name == to_be.as_str()) { to_be.clone() } else { first })
     }
 
-    fn asked_for(&self, carrier: Carrier<'_>) -> BTreeSet<PodIpPoolName> {
+    fn requested_pools(&self, carrier: Carrier<'_>) -> BTreeSet<PodIpPoolName> {
         let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
         let needed = requested.filter(|entry| !entry.needed.is_empty());
         needed.map(|entry| entry.pool.as_str().into()).collect()
@@ -300,9 +300,7 @@ impl CiliumMode for MultiPool {
                     Absence::Proven
                 }
             }
-            Some(carrier) => {
-                Self::question(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
-            }
+            Some(carrier) => Self::query(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable),
         }
     }
 
@@ -342,8 +340,8 @@ impl CiliumMode for MultiPool {
         true
     }
 
-    fn is_asked(&self, carrier: Carrier<'_>) -> bool {
-        fields(carrier).is_some_and(removal::is_asked)
+    fn has_open_query(&self, carrier: Carrier<'_>) -> bool {
+        fields(carrier).is_some_and(removal::has_open_query)
     }
 
     fn removal(
@@ -385,7 +383,7 @@ impl CiliumMode for MultiPool {
         )
     }
 
-    fn agents_ask(&self) -> bool {
+    fn agents_request_addresses(&self) -> bool {
         true
     }
 
@@ -447,8 +445,8 @@ impl MultiPool {
     }
 
     /// The write that sends the query; `None` while one is open.
-    fn question(carrier: Carrier<'_>, as_of: Revision) -> Option<Request> {
-        let question = removal::question(fields(carrier)?, as_of)?;
+    fn query(carrier: Carrier<'_>, as_of: Revision) -> Option<Request> {
+        let question = removal::query(fields(carrier)?, as_of)?;
         let probe = UsageProbe {
             node: carrier.name().clone(),
             uid: carrier.uid().clone(),

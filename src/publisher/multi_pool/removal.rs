@@ -27,14 +27,14 @@ pub(super) fn may_leave(fields: &PoolsFields, claim: &Claim) -> Result<(), Stays
 }
 
 /// Whether there is an open query.
-pub(super) fn is_asked(fields: &PoolsFields) -> bool {
+pub(super) fn has_open_query(fields: &PoolsFields) -> bool {
     fields.requested.iter().any(|entry| entry.asked_as_of.is_some())
 }
 
 /// The query of a revision; `None` while one is open.
-pub(super) fn question(fields: &PoolsFields, as_of: Revision) -> Option<Question> {
+pub(super) fn query(fields: &PoolsFields, as_of: Revision) -> Option<Question> {
     let others = fields.requested.iter().map(|entry| entry.entry.clone()).collect();
-    (!is_asked(fields)).then_some(Question { others, as_of })
+    (!has_open_query(fields)).then_some(Question { others, as_of })
 }
 
 /// The write that removes blocks and adds the query of this revision. `None` if none of them is listed, or a query is
@@ -44,7 +44,7 @@ pub(super) fn removal(cilium_node: &CiliumNode, blocks: &[Cidr], as_of: Revision
     // Another writer may have listed one twice.
     let off: BTreeSet<Cidr> = listed(fields).filter(|listed| blocks.contains(listed)).collect();
     let off: Vec<Cidr> = off.into_iter().collect();
-    let question = question(fields, as_of).filter(|_| !off.is_empty())?;
+    let question = query(fields, as_of).filter(|_| !off.is_empty())?;
     let stays = |entry: &Allocated| {
         let cidrs = entry.cidrs.iter().copied().filter(|cidr| !off.contains(cidr));
         Allocated { cidrs: cidrs.collect(), ..entry.clone() }

@@ -40,7 +40,7 @@ fn the_marks_replace_the_question() {
     let [Request::Write(Write::Withdraw(mark))] = plan.requests() else { panic!("{}", rendered(&plan)) };
     let CarrierChange::Crd(CrdChange::Marks(marks)) = &mark.change else { panic!("{mark:?}") };
     assert_eq!((mark.step, marks.len()), (WithdrawalStep::Mark, 17));
-    assert_eq!(marks[&PROBE_ADDRESS], MarkChange::Remove);
+    assert_eq!(marks[&QUERY_ADDRESS], MarkChange::Remove);
 }
 
 /// A question that was open before the fence may be answered by what was used before it.
@@ -147,7 +147,7 @@ fn how_long_an_agent_may_be_silent_follows_the_policy() {
     let mut cluster = Cluster::marked();
     cluster.expect("a", "nothing");
     cluster.pass(5);
-    let after = |seconds| Policy { question_interval: Duration::from_secs(seconds), ..Policy::DEFAULT };
+    let after = |seconds| Policy { query_interval: Duration::from_secs(seconds), ..Policy::DEFAULT };
     let said = |policy| rendered(&node(&cluster.world, &"a".into(), policy, cluster.now));
     assert_eq!([said(after(5)), said(after(6))], [ASK, "nothing"]);
     cluster.pass(45);
