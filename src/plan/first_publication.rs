@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::abandoned;
 use super::draft::{DONE, Draft, NEXT, Step};
-use super::publishable::{NotPublishable, may_publish, told_overlaps};
+use super::publishable::{NotPublishable, describe_overlaps, may_publish};
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
@@ -114,7 +114,7 @@ impl Subject<'_> {
             Err(NotPublishable::State) => format!("is {}", claim.state),
             Err(NotPublishable::OtherNodeObject) => "is held for an earlier Node of this name".to_owned(),
             Err(NotPublishable::Overlaps(others)) => {
-                format!("overlaps {}", told_overlaps(self.world, claim.cidr, &others))
+                format!("overlaps {}", describe_overlaps(self.world, claim.cidr, &others))
             }
             Err(NotPublishable::TooWide(widest)) => {
                 format!("is wider than /{widest}, the limit in this mode of Cilium")

@@ -199,7 +199,7 @@ fn read_node(world: &World, draft: &mut Draft, claim: &Claim) {
 fn both_published(world: &World, claim: &Claim) -> Vec<Finding> {
     let others = world.overlapping(claim).map(|known| &known.claim).filter(|other| other.node != claim.node);
     let published = others.filter(|other| is_carried(world, claim) && is_carried(world, other));
-    let told = published.map(|other| {
+    let findings = published.map(|other| {
         Finding::new(
             FindingKind::BothPublished,
             Kind::Claim,
@@ -211,7 +211,7 @@ fn both_published(world: &World, claim: &Claim) -> Vec<Finding> {
             ),
         )
     });
-    told.collect()
+    findings.collect()
 }
 
 /// The first decision about a claim whose block was released.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::abandoned;
 use super::draft::Draft;
 use super::policy::Policy;
-use super::publishable::{NotPublishable, may_publish, told_overlaps};
+use super::publishable::{NotPublishable, describe_overlaps, may_publish};
 use super::subject::Subject;
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::{Claim, block_name};
@@ -59,7 +59,7 @@ impl<'a> Subject<'a> {
                     &block_name(known.claim.cidr),
                     format!(
                         "no more addresses of it are published, because it overlaps {}{}",
-                        told_overlaps(self.world, known.claim.cidr, &others),
+                        describe_overlaps(self.world, known.claim.cidr, &others),
                         self.advice_on(&known.claim),
                     ),
                 )),

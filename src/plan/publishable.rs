@@ -64,7 +64,7 @@ pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(),
 }
 
 /// The ranges that overlap a block, for a person.
-pub(super) fn told_overlaps(world: &World, block: Cidr, overlaps: &[(Cidr, Occupant)]) -> String {
+pub(super) fn describe_overlaps(world: &World, block: Cidr, overlaps: &[(Cidr, Occupant)]) -> String {
     let ranges: BTreeSet<String> =
         overlaps.iter().flat_map(|(cidr, occupant)| ranges_of(world, block, *cidr, occupant)).collect();
     ten_of(ranges)
@@ -78,12 +78,12 @@ fn ranges_of(world: &World, block: Cidr, range: Cidr, occupant: &Occupant) -> Ve
         Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) | Occupant::Unreadable(..) => None,
     };
     let blocks = listed.map(|carrier| (carrier, world.reader_of(carrier.name()).blocks(carrier)));
-    let told = blocks.into_iter().flat_map(|(carrier, blocks)| {
+    let ranges = blocks.into_iter().flat_map(|(carrier, blocks)| {
         let overlapping = blocks.into_iter().filter(|listed| listed.overlaps(block));
         overlapping.map(move |cidr| format!("{cidr} ({} {})", carrier.kind().as_str(), carrier.name()))
     });
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { vec![format!("{range} ({occupant})")] } else { told }
+    let ranges: Vec<String> = ranges.collect();
+    if ranges.is_empty() { vec![format!("{range} ({occupant})")] } else { ranges }
 }
 
 /// Why a claim that is not on the carrier of its node yet would harm the agent there.

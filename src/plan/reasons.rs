@@ -127,14 +127,14 @@ pub fn why_no_pool(world: &World, node: &NodeName) -> String {
     let pools = world.pool_objects().map(|object| NotSelected { object, labels });
     format!(
         "no pool selects it: {}; label it, or create a pool that selects it: {}",
-        told(world, labels),
+        describe_labels(world, labels),
         ten_of(pools)
     )
 }
 
 /// The labels of a node, in this order: those that pools select by, those that people set, and those that Kubernetes
 /// sets on every Node.
-fn told(world: &World, labels: &BTreeMap<String, String>) -> String {
+fn describe_labels(world: &World, labels: &BTreeMap<String, String>) -> String {
     if labels.is_empty() {
         return "it has no labels".to_owned();
     }

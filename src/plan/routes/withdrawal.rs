@@ -31,7 +31,7 @@ use crate::world::gobgp::Gobgp;
 /// and reports every 2 m; a lost node never does.
 const DAEMON_ANSWERS_WITHIN: Duration = Duration::from_secs(10 * 60);
 /// How long a route may remain before a finding reports it, and how often the controller looks for it from then on.
-const TOLD_FROM: Duration = Duration::from_secs(60);
+const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
 /// Whether the route of a block is withdrawn, or the time of its daemon has run out.
 pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
@@ -57,14 +57,14 @@ pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim, 
     if left == Some(Duration::ZERO) {
         return true;
     }
-    let untold = TOLD_FROM.saturating_sub(waited(world.route_looked_for_since(claim)));
-    if untold.is_zero() {
+    let unreported = REPORTED_AFTER.saturating_sub(waited(world.route_looked_for_since(claim)));
+    if unreported.is_zero() {
         let end = if left.is_some() { "; it cools anyway once that has lasted 10 min" } else { "" };
         let message = format!("it can't cool yet, because its route may be announced: {why}{end}");
         let name = block_name(claim.cidr);
         draft.findings.push(Finding::new(FindingKind::RouteRemains, Kind::Claim, &name, message));
     }
-    let next = if untold.is_zero() { TOLD_FROM } else { untold };
+    let next = if unreported.is_zero() { REPORTED_AFTER } else { unreported };
     draft.wake_at(now.uptime + left.map_or(next, |left| next.min(left)));
     false
 }

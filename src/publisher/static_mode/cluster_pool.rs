@@ -33,7 +33,7 @@ impl StaticMode for ClusterPool {
         }
     }
 
-    fn told(self, carrier: Carrier<'_>) -> String {
+    fn describe(self, carrier: Carrier<'_>) -> String {
         format!("spec.ipam.podCIDRs is {}", listed(&self.pod_cidrs(carrier)))
     }
 

@@ -95,7 +95,7 @@ impl StaticMode for Kubernetes {
         cidrs
     }
 
-    fn told(self, carrier: Carrier<'_>) -> String {
+    fn describe(self, carrier: Carrier<'_>) -> String {
         let Some(node) = node(carrier) else { return String::new() };
         let spec = Some(&node.pod_cidrs[..]).filter(|cidrs| !cidrs.is_empty());
         let spec = spec.map(|cidrs| format!("spec.podCIDRs is {}", listed(cidrs)));

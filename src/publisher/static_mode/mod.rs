@@ -49,7 +49,7 @@ pub trait StaticMode: Copy {
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]>;
 
     /// The field of the carrier that has each of them, for a person.
-    fn told(self, carrier: Carrier<'_>) -> String;
+    fn describe(self, carrier: Carrier<'_>) -> String;
 
     /// The write of these CIDRs.
     fn change(self, pod_cidrs: Vec<Cidr>) -> CarrierChange;
@@ -299,7 +299,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         let message = format!(
             "{}, and the controller can't adopt it: {}; the node gets no blocks; {}; then create a pool for \
              the node with these CIDRs as blocks, or drain the node and recreate its {}",
-            self.mode.told(carrier),
+            self.mode.describe(carrier),
             problems.join("; "),
             M::ONLY_WRITER,
             M::CARRIER.as_str(),
