@@ -40,7 +40,7 @@ pub(super) fn was_never_published(world: &World, publisher: &Publisher, claim: &
         cilium_node.is_some_and(|seen| carried_by_cilium_node(seen).intersects(claim.cidr))
     };
     world.carrier(&claim.node).is_some_and(|carrier| {
-        publisher.never_had(carrier, claim.cidr)
+        publisher.was_never_listed(carrier, claim.cidr)
             && claim.created_for.as_ref() == Some(carrier.uid())
             && !is_on_cilium_node()
     })

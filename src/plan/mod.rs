@@ -15,7 +15,7 @@
 //! - [`mod@pool`]: status and finalizers of a pool; `pod_ip_pools`: Cilium's own object of its name.
 
 mod abandoned;
-mod agent_release;
+mod agent_version;
 mod draft;
 mod evidence;
 mod first_publication;

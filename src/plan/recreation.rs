@@ -83,7 +83,7 @@ impl Subject<'_> {
                 let mut pools = self.world.pools_of_block(cidr);
                 let pool = pools.find(|pool| self.publisher.is_of_pool(self.carrier, cidr, pool))?;
                 let pod_ip_pool = self.publisher.pod_ip_pool_of(pool).cloned();
-                let withheld = self.publisher.withheld_in(self.carrier, cidr);
+                let withheld = self.publisher.unavailable_in(self.carrier, cidr);
                 Some(create_claim(self.node, cidr, &pool.name, pod_ip_pool, withheld, None, now))
             })
             .collect()

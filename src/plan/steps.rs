@@ -32,7 +32,7 @@ impl Subject<'_> {
         self.await_complete_set(draft, now)?;
         let imminent = self.imminent_removals(policy, now);
         self.settle_released_blocks(draft, &imminent, now)?;
-        self.publish_what_it_can_start_with(draft, &publishable, policy, now)?;
+        self.publish_startable_blocks(draft, &publishable, policy, now)?;
         self.await_labels(draft, policy, now)?;
         self.grow_or_keep(draft, now)?;
         self.publish_more(draft, publishable, &imminent, policy, now);
@@ -138,7 +138,7 @@ impl Subject<'_> {
         self.end_if_any_request_noting_unmet(draft)
     }
 
-    fn publish_what_it_can_start_with(
+    fn publish_startable_blocks(
         &self,
         draft: &mut Draft,
         publishable: &[&KnownClaim],

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::answer::{Absence, Drain, Holding, Leaving, QueryState, Removal, Stays};
 use super::demand::Demand;
-use super::ends::{self, ends};
+use super::edges::{self, edge_addresses};
 use super::support::Support;
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::Claim;
@@ -98,7 +98,7 @@ pub trait CiliumMode: fmt::Display {
     fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet;
 
     /// Whether the carrier lists immutable blocks, and no field on it shows any address of this one.
-    fn never_had(&self, _carrier: Carrier<'_>, _block: Cidr) -> bool {
+    fn was_never_listed(&self, _carrier: Carrier<'_>, _block: Cidr) -> bool {
         false
     }
 
@@ -128,15 +128,15 @@ pub trait CiliumMode: fmt::Display {
     }
 
     /// The addresses of a block on the carrier that its agent can't assign.
-    fn withheld_in(&self, _carrier: Carrier<'_>, block: Cidr) -> AddressSet {
-        ends(block)
+    fn unavailable_in(&self, _carrier: Carrier<'_>, block: Cidr) -> AddressSet {
+        edge_addresses(block)
     }
 
     /// The number of addresses of a block that its agent can give to pods if these are unavailable. Where no single
     /// addresses are written, an agent gives all of a block except the first and last one. There a block with any
     /// other unavailable address offers nothing.
     fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
-        ends::n_offered(block, withheld)
+        edges::n_offered(block, withheld)
     }
 
     /// Whether the agent of this carrier removes blocks by itself, and has reported its need. Then it has released
@@ -176,13 +176,13 @@ pub trait CiliumMode: fmt::Display {
     }
 
     /// Whether a misfit of a Pod IP pool's object matters to an agent of this version.
-    fn minds(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
+    fn misfit_matters(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
         false
     }
 
     /// Whether this misfit of the object harms an agent of this version. Then its node gets nothing under the name of
     /// that Pod IP pool.
-    fn is_harmed_by(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
+    fn misfit_harms(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
         false
     }
 

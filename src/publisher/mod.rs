@@ -29,7 +29,7 @@ pub mod answer;
 mod cilium_mode;
 pub mod crd;
 pub mod demand;
-mod ends;
+mod edges;
 pub mod ipam_mode;
 pub mod multi_pool;
 mod one_store;

@@ -115,17 +115,17 @@ fn crd(config: &BTreeMap<String, String>, families: BTreeSet<Family>, own: OwnAd
         .any(|key| is_on(config, key, IfAbsent::Off));
     let owners = [("router", true), ("health", health), ("ingress", ingress)];
     let run = owners.into_iter().filter(|(_, is_run)| *is_run).map(|(owner, _)| owner);
-    Crd { families, infrastructure: kept(run, own) }
+    Crd { families, infrastructure: reserved_owners(run, own) }
 }
 
-fn kept(run: impl IntoIterator<Item = &'static str>, own: OwnAddresses) -> Vec<&'static str> {
+fn reserved_owners(run: impl IntoIterator<Item = &'static str>, own: OwnAddresses) -> Vec<&'static str> {
     run.into_iter().filter(|_| own == OwnAddresses::Kept).collect()
 }
 
 /// The publisher if an administrator says that Cilium runs in crd mode with these families.
 #[must_use]
 pub fn assumed(families: BTreeSet<Family>, own: OwnAddresses) -> Publisher {
-    Publisher::Crd(Crd { families, infrastructure: kept(["router", "health"], own) })
+    Publisher::Crd(Crd { families, infrastructure: reserved_owners(["router", "health"], own) })
 }
 
 /// The agent's default for a key that is absent.

@@ -1,6 +1,6 @@
 //! Whether the CiliumPodIPPool of a name fits what is to be carried under that name, and what is kept back where it does not.
 //!
-//! What an agent minds is the publisher's to say.
+//! The publisher says which misfits matter to an agent.
 
 use std::collections::BTreeSet;
 
@@ -37,9 +37,9 @@ impl World {
         let reader = self.reader_of(node);
         let mut releases = self.agents.releases_on(node).peekable();
         let is_harmed = if releases.peek().is_none() {
-            reader.is_harmed_by(misfit, None)
+            reader.misfit_harms(misfit, None)
         } else {
-            releases.any(|release| reader.is_harmed_by(misfit, release))
+            releases.any(|release| reader.misfit_harms(misfit, release))
         };
         is_harmed.then_some(misfit)
     }
@@ -51,14 +51,16 @@ impl World {
         for node in nodes {
             let releases: Vec<Release> = self.agents.releases_on(node).flatten().collect();
             let own = self.node_configs.of(node);
-            if own.is_some_and(|own| releases.iter().any(|release| own.minds(misfit, Some(*release)))) {
+            if own
+                .is_some_and(|own| releases.iter().any(|release| own.misfit_matters(misfit, Some(*release))))
+            {
                 return true;
             }
             known.extend(releases);
         }
         if known.is_empty() {
-            return self.reader.minds(misfit, None);
+            return self.reader.misfit_matters(misfit, None);
         }
-        known.into_iter().any(|release| self.reader.minds(misfit, Some(release)))
+        known.into_iter().any(|release| self.reader.misfit_matters(misfit, Some(release)))
     }
 }

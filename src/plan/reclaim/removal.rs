@@ -296,12 +296,12 @@ impl<'a> Subject<'a> {
     /// Held blocks that are about to be removed, as far as this process knows. The node already has their
     /// replacements.
     pub(in crate::plan) fn imminent_removals(&self, policy: Policy, now: Now) -> BTreeSet<Cidr> {
-        let may_begin = self.publisher.removes_with_query()
+        let may_remove = self.publisher.removes_with_query()
             && !self.world.freeze().stops_reclaim()
             && self.may_reclaim(policy)
             && self.world.agent_on(&self.node.name).is_ok()
             && self.drains_paused_until(policy, now).is_none();
-        let look = self.world.look(&self.node.name).filter(|_| may_begin);
+        let look = self.world.look(&self.node.name).filter(|_| may_remove);
         let Some(pods) = look.and_then(|look| look.found.as_ref().ok()) else { return BTreeSet::new() };
         let unused: Vec<&Claim> = self
             .removal_candidates()

@@ -50,12 +50,12 @@ impl<'a> Subject<'a> {
         if chosen.is_empty() || self.is_stopped(draft, surplus, policy, now) {
             return NEXT;
         }
-        let n_begun = self.world.n_drains_started(now.uptime);
+        let n_started = self.world.n_drains_started(now.uptime);
         let n_more = match surplus {
             // At most as many as agents may be asked for at the same time. So more than `per_minute` within a minute
             // is unusual.
-            Some(_) => policy.reclaim.at_once.saturating_sub(self.world.n_in_handshake() + n_begun),
-            None => policy.reclaim.per_minute.saturating_sub(n_begun),
+            Some(_) => policy.reclaim.at_once.saturating_sub(self.world.n_in_handshake() + n_started),
+            None => policy.reclaim.per_minute.saturating_sub(n_started),
         };
         if n_more < chosen.len() {
             draft.wake_at(now.uptime + TURN);
@@ -89,8 +89,8 @@ impl<'a> Subject<'a> {
     /// Whether too many surplus blocks started draining within a minute. No user has asked for these drains, so an
     /// administrator must look at the cause before any more.
     fn is_stopped(&self, draft: &mut Draft, surplus: Option<&Claim>, policy: Policy, now: Now) -> bool {
-        let n_begun = self.world.n_drains_started(now.uptime);
-        let too_many = surplus.is_some() && n_begun >= policy.reclaim.per_minute;
+        let n_started = self.world.n_drains_started(now.uptime);
+        let too_many = surplus.is_some() && n_started >= policy.reclaim.per_minute;
         draft.too_many_drains |= too_many;
         let stopped = too_many || self.world.reclaim_stopped_since().is_some();
         if stopped {

@@ -27,9 +27,9 @@ use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
+mod agent_versions;
 mod handshake;
 mod projection;
-mod releases;
 mod withdrawal;
 
 pub use handshake::QUERY_ADDRESS;
@@ -172,7 +172,7 @@ impl CiliumMode for Crd {
         fields.pod_cidrs.iter().copied().filter(|cidr| fields.pool.intersects(*cidr)).collect()
     }
 
-    fn withheld_in(&self, carrier: Carrier<'_>, block: Cidr) -> AddressSet {
+    fn unavailable_in(&self, carrier: Carrier<'_>, block: Cidr) -> AddressSet {
         let mut withheld = AddressSet::from_iter([block]);
         if let Some(fields) = fields(carrier) {
             withheld.remove_all(&fields.pool.within(block));
@@ -331,11 +331,11 @@ impl CiliumMode for Crd {
     }
 
     fn support(&self, release: Option<Release>) -> Support {
-        releases::support(release)
+        agent_versions::support(release)
     }
 
     fn why_unsupported(&self, release: Release) -> String {
-        releases::why_unsupported(release)
+        agent_versions::why_unsupported(release)
     }
 
     /// If `min-allocate` is more than the number of offered addresses, the agent hangs when it restarts. We do not

@@ -63,9 +63,9 @@ pub(super) fn difference(
             && primary.created_for.as_ref() == Some(&cilium_node.uid)
             && former.is_none_or(|former| former.pod_cidrs.iter().all(|cidr| !cidr.overlaps(primary.cidr)))
         {
-            keep_for_infrastructure(primary.cidr, infrastructure, &mut entries);
+            reserve_for_infrastructure(primary.cidr, infrastructure, &mut entries);
         } else {
-            keep_as_before(family, former, infrastructure, &mut entries);
+            restore_owners(family, former, infrastructure, &mut entries);
         }
     }
     let mut pod_cidrs = fields.pod_cidrs.clone();
@@ -104,7 +104,7 @@ fn missing_entries(fields: &CrdFields, claim: &Claim) -> AddressSet {
 
 /// Gives an owner to each of the lowest new entries of the primary block. Only new entries get an owner: an address
 /// that was in `pool` before may be in use. The agent gives an owned address to its owner without checking that.
-fn keep_for_infrastructure(
+fn reserve_for_infrastructure(
     primary: Cidr,
     infrastructure: &[&'static str],
     entries: &mut BTreeMap<IpAddr, Option<&'static str>>,
@@ -117,7 +117,7 @@ fn keep_for_infrastructure(
 }
 
 /// Gives new entries of a family the owners that they had on the former CiliumNode.
-fn keep_as_before(
+fn restore_owners(
     family: Family,
     former: Option<&FormerCrd>,
     infrastructure: &[&'static str],

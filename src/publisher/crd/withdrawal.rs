@@ -101,11 +101,11 @@ fn shown(fields: &CrdFields, claim: &Claim) -> Leaving {
             Leaving::LeftOver
         };
     }
-    let lets_go = |address: IpAddr| {
+    let consents = |address: IpAddr| {
         fields.is_fenced(address)
             && matches!(fields.marks.get(&address), Some(ReleaseMark::Ready | ReleaseMark::Released))
     };
-    if is_used || !entries.iter().all(lets_go) {
+    if is_used || !entries.iter().all(consents) {
         return Leaving::NoConsent;
     }
     let is_released = |address: IpAddr| fields.marks.get(&address) == Some(&ReleaseMark::Released);

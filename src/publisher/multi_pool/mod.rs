@@ -11,7 +11,7 @@ use std::fmt;
 use super::answer::{Absence, Drain, Holding, Leaving, Removal, Stays};
 use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
-use super::ends::n_given_of;
+use super::edges::n_assignable;
 use super::one_store;
 use super::operator::{self, TURN_OFF};
 use super::support::Support;
@@ -130,7 +130,7 @@ impl CiliumMode for MultiPool {
     }
 
     fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
-        if self.carries(carrier, cidr) { n_given_of(cidr) } else { 0 }
+        if self.carries(carrier, cidr) { n_assignable(cidr) } else { 0 }
     }
 
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
@@ -152,10 +152,10 @@ impl CiliumMode for MultiPool {
     /// A published block stays under its name, even if its pool or the default now has another one. An agent that
     /// finds a CIDR under another name than before does not restore its pods.
     fn carried_under(&self, carrier: Carrier<'_>, claim: &Claim) -> Option<PodIpPoolName> {
-        let to_be = self.to_be_carried_under(claim);
+        let name = self.publication_name(claim);
         let mut names = names_of(carrier, claim.cidr).peekable();
-        let Some(first) = names.peek().copied().map(PodIpPoolName::from) else { return Some(to_be.clone()) };
-        Some(if names.any(|name| name == to_be.as_str()) { to_be.clone() } else { first })
+        let Some(first) = names.peek().copied().map(PodIpPoolName::from) else { return Some(name.clone()) };
+        Some(if names.any(|listed| listed == name.as_str()) { name.clone() } else { first })
     }
 
     fn requested_pools(&self, carrier: Carrier<'_>) -> BTreeSet<PodIpPoolName> {
@@ -215,7 +215,7 @@ impl CiliumMode for MultiPool {
         let whole = blocks.iter().filter(|claim| !is_part(claim.cidr));
         let demand = whole.fold(demand, |demand, claim| {
             counted.insert(claim.cidr);
-            demand.grown_by(n_given_of(claim.cidr))
+            demand.grown_by(n_assignable(claim.cidr))
         });
         // The blocks of other writers serve the node as well.
         let entries = fields(carrier).into_iter().flat_map(|fields| &fields.allocated);
@@ -224,7 +224,7 @@ impl CiliumMode for MultiPool {
             of_name.flat_map(|entry| &entry.cidrs).copied().filter(|cidr| cidr.family() == share.family);
         others
             .filter(|cidr| !counted.contains(cidr) && !ours.contains(cidr))
-            .fold(demand, |demand, cidr| demand.grown_by(n_given_of(cidr)))
+            .fold(demand, |demand, cidr| demand.grown_by(n_assignable(cidr)))
     }
 
     /// The agent adds its own reserve to its need, and releases the surplus. So neither thresholds nor a number of
@@ -245,7 +245,7 @@ impl CiliumMode for MultiPool {
         _: Option<&FormerCarrier>,
     ) -> Option<Publication> {
         let fields = fields(carrier)?;
-        if !says_its_need(fields) {
+        if !reports_need(fields) {
             return None;
         }
         let missing = missing(fields, claims);
@@ -255,7 +255,7 @@ impl CiliumMode for MultiPool {
         let added: Vec<Cidr> = missing.iter().map(|claim| claim.cidr).collect();
         let mut allocated = fields.allocated.clone();
         self.add(&mut allocated, &missing);
-        let n_addresses = added.iter().map(|cidr| n_given_of(*cidr)).fold(0, u128::saturating_add);
+        let n_addresses = added.iter().map(|cidr| n_assignable(*cidr)).fold(0, u128::saturating_add);
         Some(Publication {
             node: carrier.name().clone(),
             uid: carrier.uid().clone(),
@@ -274,7 +274,7 @@ impl CiliumMode for MultiPool {
         // Nothing is published before the agent has reported its need, and an agent without a report answers no
         // query. If another block of the node overlaps this one, every answer contains a part of it.
         let is_unanswerable = carrier.and_then(fields).is_none_or(|fields| {
-            !has_begun(fields) || listed(fields).any(|listed| listed.overlaps(claim.cidr))
+            !has_any_entry(fields) || listed(fields).any(|listed| listed.overlaps(claim.cidr))
         });
         if is_unanswerable && claim.state.reason() == Some(Reason::Unused) {
             return removal.shown_by_version();
@@ -315,7 +315,7 @@ impl CiliumMode for MultiPool {
     }
 
     fn agent_releases_blocks(&self, carrier: Carrier<'_>) -> bool {
-        fields(carrier).is_some_and(says_its_need)
+        fields(carrier).is_some_and(reports_need)
     }
 
     fn use_is_known(&self, _: Carrier<'_>) -> bool {
@@ -389,7 +389,7 @@ impl CiliumMode for MultiPool {
 
     /// A `maskSize` that differs only keeps Cilium's BGP from announcing. So does a missing object, for agents before
     /// 1.19. An agent of unknown version may need the object.
-    fn minds(&self, misfit: Misfit, release: Option<Release>) -> bool {
+    fn misfit_matters(&self, misfit: Misfit, release: Option<Release>) -> bool {
         match misfit {
             Misfit::Missing => {
                 self.bgp == Bgp::On || release.is_none_or(|release| release.minor >= FIRST_WITH_POD_IP_POOLS)
@@ -400,7 +400,7 @@ impl CiliumMode for MultiPool {
 
     /// Without the object an agent from 1.19 on can't use a CIDR, and an object that an administrator then creates
     /// may make it exit. An object that lacks the family makes an agent with BGP exit.
-    fn is_harmed_by(&self, misfit: Misfit, release: Option<Release>) -> bool {
+    fn misfit_harms(&self, misfit: Misfit, release: Option<Release>) -> bool {
         match misfit {
             Misfit::Missing => release.is_some_and(|release| release.minor >= FIRST_WITH_POD_IP_POOLS),
             Misfit::Family(_) => self.bgp == Bgp::On,
@@ -427,14 +427,14 @@ impl CiliumMode for MultiPool {
 impl MultiPool {
     /// The name under which a claim is published. A claim without a name is of the default pool: it was made in
     /// another mode, or before claims had names.
-    fn to_be_carried_under<'a>(&'a self, claim: &'a Claim) -> &'a PodIpPoolName {
+    fn publication_name<'a>(&'a self, claim: &'a Claim) -> &'a PodIpPoolName {
         claim.pod_ip_pool.as_ref().unwrap_or(&self.default_pool)
     }
 
     /// Adds blocks to the entries of their names.
     fn add(&self, allocated: &mut Vec<Allocated>, claims: &[&Claim]) {
         for claim in claims {
-            let name = self.to_be_carried_under(claim).as_str();
+            let name = self.publication_name(claim).as_str();
             if let Some(entry) = allocated.iter_mut().find(|entry| entry.pool == name) {
                 entry.cidrs.push(claim.cidr);
             } else {
@@ -481,7 +481,7 @@ pub(super) fn raise_need(fields: &mut PoolsFields, percent: u8) {
         for (family, needed) in &mut entry.needed {
             let cidrs = fields.allocated.iter().filter(|allocated| allocated.pool == entry.pool);
             let cidrs = cidrs.flat_map(|allocated| &allocated.cidrs).filter(|cidr| cidr.family() == *family);
-            let capacity: u128 = cidrs.map(|cidr| n_given_of(*cidr)).sum();
+            let capacity: u128 = cidrs.map(|cidr| n_assignable(*cidr)).sum();
             let used = (capacity * u128::from(percent)).div_ceil(100);
             *needed = (*needed).max((used / PRE_ALLOCATED + 1) * PRE_ALLOCATED);
         }
@@ -489,11 +489,11 @@ pub(super) fn raise_need(fields: &mut PoolsFields, percent: u8) {
 }
 
 /// Whether its agent or another writer has written any entry.
-fn has_begun(fields: &PoolsFields) -> bool {
+fn has_any_entry(fields: &PoolsFields) -> bool {
     !fields.requested.is_empty() || !fields.allocated.is_empty()
 }
 
-fn says_its_need(fields: &PoolsFields) -> bool {
+fn reports_need(fields: &PoolsFields) -> bool {
     fields.requested.iter().any(|entry| entry.asked_as_of.is_none())
 }
 

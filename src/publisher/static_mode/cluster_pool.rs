@@ -22,7 +22,7 @@ impl StaticMode for ClusterPool {
     const CARRIER: Kind = Kind::CiliumNode;
     const ONLY_WRITER: &'static str = operator::TURN_OFF;
 
-    fn never_had(self, _: Carrier<'_>, _: Cidr) -> bool {
+    fn was_never_listed(self, _: Carrier<'_>, _: Cidr) -> bool {
         false
     }
 

@@ -75,7 +75,7 @@ impl StaticMode for Kubernetes {
 
     /// The server refuses changes of podCIDRs. Annotations may be changed, and an agent that has not restarted may
     /// keep using a former one.
-    fn never_had(self, carrier: Carrier<'_>, block: Cidr) -> bool {
+    fn was_never_listed(self, carrier: Carrier<'_>, block: Cidr) -> bool {
         let Some(node) = node(carrier).filter(|node| !node.pod_cidrs.is_empty()) else { return false };
         let annotated = node.annotated.iter().map(|annotated| annotated.cidr);
         let mut shown = node.pod_cidrs.iter().copied().chain(annotated);

@@ -12,7 +12,7 @@ use std::fmt;
 use super::answer::{Absence, Drain, Holding, Leaving, Removal, Stays};
 use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
-use super::ends::ends;
+use super::edges::edge_addresses;
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
@@ -43,7 +43,7 @@ pub trait StaticMode: Copy {
     const ONLY_WRITER: &'static str;
 
     /// Whether the carrier has immutable CIDRs, and no field on it shows any address of this block.
-    fn never_had(self, carrier: Carrier<'_>, block: Cidr) -> bool;
+    fn was_never_listed(self, carrier: Carrier<'_>, block: Cidr) -> bool;
 
     /// The CIDRs that a carrier shows, in their order.
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]>;
@@ -130,14 +130,14 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         false
     }
 
-    fn never_had(&self, carrier: Carrier<'_>, block: Cidr) -> bool {
-        self.mode.never_had(carrier, block)
+    fn was_never_listed(&self, carrier: Carrier<'_>, block: Cidr) -> bool {
+        self.mode.was_never_listed(carrier, block)
     }
 
     fn undecided(&self, claims: &[&Claim], former: Option<&FormerCarrier>) -> Vec<Cidr> {
         let of_each = self.families.iter().map(|family| of_family(claims, *family));
         let is_undecided =
-            |of_family: &Vec<&Claim>| of_family.len() > 1 && the_one(of_family, former).is_none();
+            |of_family: &Vec<&Claim>| of_family.len() > 1 && only_or_first(of_family, former).is_none();
         of_each.filter(is_undecided).flatten().map(|claim| claim.cidr).collect()
     }
 
@@ -159,7 +159,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
         let mut published = self.offered_in(carrier, cidr).within(cidr);
         for listed in self.mode.pod_cidrs(carrier).iter() {
-            published.remove_all(&ends(*listed));
+            published.remove_all(&edge_addresses(*listed));
         }
         published.len()
     }
@@ -312,7 +312,8 @@ impl<M: StaticMode> Static<M> {
     /// The claim that counts in each family, or none if that is unknown for one of them.
     fn of_each_family<'a>(&self, claims: &[&'a Claim], former: Option<&FormerCarrier>) -> Vec<&'a Claim> {
         let of_each = self.families.iter().map(|family| of_family(claims, *family));
-        let mut chosen: Vec<&Claim> = of_each.filter_map(|of_family| the_one(&of_family, former)).collect();
+        let mut chosen: Vec<&Claim> =
+            of_each.filter_map(|of_family| only_or_first(&of_family, former)).collect();
         // Both families or none. Their order is that of the carrier before.
         if chosen.len() < self.families.len() {
             return Vec::new();
@@ -330,7 +331,7 @@ fn of_family<'a>(claims: &[&'a Claim], family: Family) -> Vec<&'a Claim> {
 ///
 /// A node has several claims of a family for one of three reasons. It got them in another mode, where its agent takes
 /// only the first. A user made one. Or another writer was faster.
-fn the_one<'a>(of_family: &[&'a Claim], former: Option<&FormerCarrier>) -> Option<&'a Claim> {
+fn only_or_first<'a>(of_family: &[&'a Claim], former: Option<&FormerCarrier>) -> Option<&'a Claim> {
     match of_family {
         [only] => Some(only),
         several => {

@@ -5,7 +5,7 @@ use crate::publisher::support::Support;
 
 /// The first patch release of each minor release whose agents do not change `podCIDRs`. Agents of earlier minors
 /// overwrite it, and those of later ones never did.
-const LEAVES_POD_CIDRS: [Release; 3] =
+const KEEPS_POD_CIDRS: [Release; 3] =
     [Release::new(1, 12, 18), Release::new(1, 13, 11), Release::new(1, 14, 2)];
 
 /// The first minor release that skips addresses whose owner does not exist.
@@ -13,7 +13,7 @@ const FENCES: Minor = Minor(1, 13);
 
 /// The first minor release that pauses after a conflict. In earlier ones, ten conflicts in a row make an agent exit
 /// within a moment. The handshake may cause those.
-const BEARS_CONFLICTS: Minor = Minor(1, 14);
+const SURVIVES_CONFLICTS: Minor = Minor(1, 14);
 
 /// How far the controller supports agents of a version.
 pub(super) fn support(release: Option<Release>) -> Support {
@@ -24,7 +24,7 @@ pub(super) fn support(release: Option<Release>) -> Support {
         Support::None
     } else if release.minor < FENCES {
         Support::WithoutFence
-    } else if release.minor < BEARS_CONFLICTS {
+    } else if release.minor < SURVIVES_CONFLICTS {
         Support::ReclaimOptIn
     } else {
         Support::Full
@@ -33,14 +33,14 @@ pub(super) fn support(release: Option<Release>) -> Support {
 
 /// The first patch release of the same minor that works, or that of the next minor that has one.
 fn first_that_works(release: Release) -> Release {
-    let of_minor = LEAVES_POD_CIDRS.into_iter().find(|fixed| fixed.minor >= release.minor);
+    let of_minor = KEEPS_POD_CIDRS.into_iter().find(|fixed| fixed.minor >= release.minor);
     of_minor.filter(|fixed| *fixed > release).unwrap_or(release)
 }
 
 /// Why nothing is published for an agent of this version, and the remedy, for a person.
 pub(super) fn why_unsupported(release: Release) -> String {
     let first = first_that_works(release);
-    let newest = LEAVES_POD_CIDRS[LEAVES_POD_CIDRS.len() - 1];
+    let newest = KEEPS_POD_CIDRS[KEEPS_POD_CIDRS.len() - 1];
     let or_newer = if first == newest {
         format!("{first} or newer")
     } else {
