@@ -11,9 +11,9 @@ use crate::net::cidr::Cidr;
 
 impl Subject<'_> {
     /// Why the node is left alone, if it is.
-    pub(super) fn foreign_blocks(&self) -> Option<Finding> {
+    pub(super) fn why_left_alone(&self) -> Option<Finding> {
         let is_claimed = |cidr: Cidr| self.is_claimed(cidr);
-        self.publisher.foreign_blocks(self.carrier, &is_claimed, &|cidr| self.why_unclaimable(cidr))
+        self.publisher.why_left_alone(self.carrier, &is_claimed, &|cidr| self.why_unclaimable(cidr))
     }
 
     /// Whether a block is a claim of the node.

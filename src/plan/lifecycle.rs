@@ -214,8 +214,8 @@ fn both_published(world: &World, claim: &Claim) -> Vec<Finding> {
     findings.collect()
 }
 
-/// The first decision about a claim whose block was released.
-enum Released {
+/// What becomes of a claim that is Releasing.
+enum NextOfReleasing {
     /// It is held again, for the Node of this uid.
     HeldFor(Uid),
     /// Another decision or a read comes first.
@@ -232,71 +232,66 @@ fn advance_releasing(
     reason: Reason,
     now: Now,
 ) {
-    let released = match reason {
-        Reason::NodeGone => released_from_lost_node(world, draft, claim),
-        Reason::Unused => abandoned_or_never_published(world, publisher, draft, claim),
-        Reason::Reclaimed => released_by_its_agent(world, publisher, claim),
+    let next = match reason {
+        Reason::NodeGone => next_if_node_gone(world, draft, claim),
+        Reason::Unused => next_if_unused(world, publisher, draft, claim),
+        Reason::Reclaimed => next_if_reclaimed(world, publisher, claim),
     };
-    match released {
-        Released::HeldFor(uid) => draft.requests.push(update(claim, now, ClaimChange::Hold(uid))),
-        Released::Undecided => {}
-        Released::Continues => cool_if_off(world, publisher, draft, claim, reason, now),
+    match next {
+        NextOfReleasing::HeldFor(uid) => draft.requests.push(update(claim, now, ClaimChange::Hold(uid))),
+        NextOfReleasing::Undecided => {}
+        NextOfReleasing::Continues => cool_if_off(world, publisher, draft, claim, reason, now),
     }
 }
 
 /// The Node for which a claim was released may have returned.
-fn released_from_lost_node(world: &World, draft: &mut Draft, claim: &Claim) -> Released {
-    let Some(node) = world.node(&claim.node) else { return Released::Continues };
+fn next_if_node_gone(world: &World, draft: &mut Draft, claim: &Claim) -> NextOfReleasing {
+    let Some(node) = world.node(&claim.node) else { return NextOfReleasing::Continues };
     match presence(world, draft, claim) {
-        Some(Presence::Is(uid)) if uid == node.uid => Released::HeldFor(uid),
+        Some(Presence::Is(uid)) if uid == node.uid => NextOfReleasing::HeldFor(uid),
         // The watch of Nodes has not shown the deletion yet.
-        Some(Presence::Gone) => Released::Continues,
-        Some(Presence::Is(_) | Presence::Unreadable) | None => Released::Undecided,
+        Some(Presence::Gone) => NextOfReleasing::Continues,
+        Some(Presence::Is(_) | Presence::Unreadable) | None => NextOfReleasing::Undecided,
     }
 }
 
-fn abandoned_or_never_published(
-    world: &World,
-    publisher: &Publisher,
-    draft: &mut Draft,
-    claim: &Claim,
-) -> Released {
+/// The claim of an abandoned block, or of one that was never published.
+fn next_if_unused(world: &World, publisher: &Publisher, draft: &mut Draft, claim: &Claim) -> NextOfReleasing {
     match world.node(&claim.node) {
         // Its absence can't be proven any more. It leaves as the block of a lost node.
         None if presence(world, draft, claim) == Some(Presence::Gone) => {
-            Released::HeldFor(claim.node_uid.clone())
+            NextOfReleasing::HeldFor(claim.node_uid.clone())
         }
-        None => Released::Undecided,
+        None => NextOfReleasing::Undecided,
         Some(node) => {
             let is_leaving = abandoned::is_leaving(world, publisher, claim)
                 || was_never_published(world, publisher, claim);
-            // Otherwise either no user gave the claim up and it may have been published, or it is published or in use
-            // after all.
             if is_leaving && node.uid == claim.node_uid {
-                Released::Continues
+                NextOfReleasing::Continues
             } else {
-                Released::HeldFor(node.uid.clone())
+                // It may have been published and no user gave it up; or it is in use after all, or its Node is another one.
+                NextOfReleasing::HeldFor(node.uid.clone())
             }
         }
     }
 }
 
 /// Only the word of its agent lets a block leave before its node does, and the CiliumNode carries that word.
-fn released_by_its_agent(world: &World, publisher: &Publisher, claim: &Claim) -> Released {
+fn next_if_reclaimed(world: &World, publisher: &Publisher, claim: &Claim) -> NextOfReleasing {
     // A replica with an old view may have started this. The claim is held for its own Node object. A read then
     // decides whether another Node has replaced that one.
     if world.carrier(&claim.node).is_none() {
-        return Released::HeldFor(claim.node_uid.clone());
+        return NextOfReleasing::HeldFor(claim.node_uid.clone());
     }
-    let Some(node) = world.node(&claim.node) else { return Released::Continues };
+    let Some(node) = world.node(&claim.node) else { return NextOfReleasing::Continues };
     if must_be_removed(world, publisher, claim) {
-        return Released::Undecided;
+        return NextOfReleasing::Undecided;
     }
     // A version later than the move shows that the agent does not release it.
     if is_without_consent(world, publisher, claim) {
-        return Released::HeldFor(node.uid.clone());
+        return NextOfReleasing::HeldFor(node.uid.clone());
     }
-    Released::Continues
+    NextOfReleasing::Continues
 }
 
 /// The block of a released claim cools as soon as three facts hold: it is proven absent, no pod has an address of it,
@@ -311,11 +306,11 @@ fn cool_if_off(
 ) {
     match absence(world, publisher, claim) {
         Absence::Proven => {
-            let is_off = (reason != Reason::Unused
+            let may_cool = (reason != Reason::Unused
                 || abandoned::no_pod_uses_abandoned_block(world, draft, claim, now))
                 && no_pod_uses_removed_block(world, publisher, draft, claim, now)
                 && withdrawal::is_gone(world, draft, claim, now);
-            if is_off {
+            if may_cool {
                 draft.requests.push(update(claim, now, ClaimChange::Cool));
             }
         }

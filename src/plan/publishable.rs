@@ -60,7 +60,7 @@ pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(),
         let ranges = foreign.map(|(cidr, occupant)| (cidr, occupant.clone())).collect();
         return Err(NotPublishable::Overlaps(ranges));
     }
-    harmful_misfit(world, node, known).map_or(Ok(()), Err)
+    why_harmful(world, node, known).map_or(Ok(()), Err)
 }
 
 /// The ranges that overlap a block, for a person.
@@ -87,7 +87,7 @@ fn ranges_of(world: &World, block: Cidr, range: Cidr, occupant: &Occupant) -> Ve
 }
 
 /// Why a claim that is not on the carrier of its node yet would harm the agent there.
-fn harmful_misfit(world: &World, node: &Node, known: &KnownClaim) -> Option<NotPublishable> {
+fn why_harmful(world: &World, node: &Node, known: &KnownClaim) -> Option<NotPublishable> {
     let (claim, reader) = (&known.claim, world.reader_of(&node.name));
     let carrier = world.carrier(&node.name)?;
     let pod_ip_pool = reader.carried_under(carrier, claim);

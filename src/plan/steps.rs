@@ -53,7 +53,7 @@ impl Subject<'_> {
     /// The requests of the node that its pools can't meet, as [`Self::decide`] would find them in its order.
     pub(super) fn unmet(&self) -> BTreeSet<Unmet> {
         let mut draft = Draft::new(&self.node.name, Detail::Verdict);
-        if self.foreign_blocks().is_some() {
+        if self.why_left_alone().is_some() {
             return BTreeSet::new();
         }
         if !self.is_served() {
@@ -83,7 +83,7 @@ impl Subject<'_> {
     }
 
     fn leave_to_others(&self, draft: &mut Draft) -> Step {
-        let Some(finding) = self.foreign_blocks() else { return NEXT };
+        let Some(finding) = self.why_left_alone() else { return NEXT };
         Self::leave_alone(draft, finding);
         DONE
     }

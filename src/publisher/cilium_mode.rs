@@ -26,7 +26,7 @@ use crate::net::cidr::{Cidr, Family};
 /// A mode of Cilium: queries about one node, answered from values.
 ///
 /// The default of an answer fits modes whose agents take whole blocks from a CiliumNode, without a usage query or a
-/// release handshake. A method has no default if a wrong answer could give a node addresses of another one.
+/// release handshake. The questions whose wrong answer is most dangerous have no default.
 pub trait CiliumMode: fmt::Display {
     /// The kind of the carrier.
     fn carrier_kind(&self) -> Kind {
@@ -77,7 +77,7 @@ pub trait CiliumMode: fmt::Display {
     /// Why a carrier is left alone: it has addresses of another writer that can't be blocks of this node.
     /// `is_claimed` says whether a block is a claim of the node. `why_not` says why a block without a claim can't
     /// become one.
-    fn foreign_blocks(
+    fn why_left_alone(
         &self,
         carrier: Carrier<'_>,
         is_claimed: &dyn Fn(Cidr) -> bool,
@@ -254,7 +254,7 @@ pub trait CiliumMode: fmt::Display {
     /// write before that, and no patch that was decided without those claims can reach it any more.
     fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool;
 
-    /// The addresses of a Node itself, such as its podCIDRs, in a mode whose agents read them there.
+    /// The addresses that the Node object lists, such as podCIDRs, if agents of this mode read them there; else none.
     fn carried_by_node(&self, node: &Node) -> AddressSet;
 
     /// Whether a block that is being removed is known to be absent (safety rule 3).

@@ -95,7 +95,7 @@ impl CiliumMode for Crd {
     }
 
     /// Blocks are published beside addresses of other writers.
-    fn foreign_blocks(
+    fn why_left_alone(
         &self,
         _: Carrier<'_>,
         _: &dyn Fn(Cidr) -> bool,

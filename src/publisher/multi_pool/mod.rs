@@ -91,7 +91,7 @@ impl CiliumMode for MultiPool {
     }
 
     /// Blocks are published beside addresses of other writers.
-    fn foreign_blocks(
+    fn why_left_alone(
         &self,
         _: Carrier<'_>,
         _: &dyn Fn(Cidr) -> bool,

@@ -271,7 +271,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 
     /// The finding about a carrier whose CIDRs can't be blocks of this node as they are. `why_not` says why a CIDR
     /// without a claim of the node can't become one.
-    fn foreign_blocks(
+    fn why_left_alone(
         &self,
         carrier: Carrier<'_>,
         is_claimed: &dyn Fn(Cidr) -> bool,
