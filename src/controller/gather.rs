@@ -302,6 +302,7 @@ pub(super) async fn gather(
                 Input::Leadership(_)
                 | Input::Finished(_)
                 | Input::Rib(_)
+                | Input::RibNews(_)
                 | Input::FrrConfigurations(_)
                 | Input::FrrNodeStates(_)
                 | Input::Speakers(..),

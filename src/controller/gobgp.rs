@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use prost::Message;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
@@ -17,9 +18,10 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 use tracing::{debug, info, warn};
 
+use super::input::Input;
 use super::lead::Lead;
 use super::places::Places;
-use crate::model::gobgp::{Rib, RibChange, RibFailure, RibOutcome, RibRequest};
+use crate::model::gobgp::{Rib, RibChange, RibFailure, RibNews, RibOutcome, RibRequest};
 use crate::net::cidr::Family;
 use crate::wire::gobgp::{self, PathId, api, method};
 
@@ -178,6 +180,34 @@ impl Daemon {
         Ok(())
     }
 
+    /// Follows the changes of the global table over a connection of its own, until that is closed.
+    /// Keep-alive closes a connection to a silent daemon.
+    pub(super) async fn follow(&self, inputs: &mpsc::Sender<Input>) -> Result<(), String> {
+        self.watch(inputs).await.map_err(|status| words_of(&status))
+    }
+
+    async fn watch(&self, inputs: &mpsc::Sender<Input>) -> Result<(), Status> {
+        let failed = |error: tonic::transport::Error| Status::from_error(error.into());
+        let mut client = Grpc::new(self.endpoint.connect().await.map_err(failed)?);
+        client.ready().await.map_err(failed)?;
+        let codec = ProstCodec::<api::WatchEventRequest, api::WatchEventResponse>::default();
+        let request = tonic::Request::new(gobgp::watch());
+        let path = PathAndQuery::from_static(method::WATCH_EVENT);
+        let mut events = client.server_streaming(request, path, codec).await?.into_inner();
+        let mut has_joined = false;
+        // The receiver is gone only when the process stops.
+        while let Some(event) = events.message().await? {
+            if !std::mem::replace(&mut has_joined, true) {
+                let _ = inputs.send(Input::RibNews(RibNews::Joined)).await;
+            }
+            let paths = gobgp::best_paths(&event, self.path_id);
+            if !paths.is_empty() {
+                let _ = inputs.send(Input::RibNews(RibNews::Changed(paths))).await;
+            }
+        }
+        Ok(())
+    }
+
     fn channel(&self) -> Channel {
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         channel.get_or_insert_with(|| self.endpoint.connect_lazy()).clone()
@@ -291,6 +321,18 @@ mod tests {
             failure(outcome),
             RibFailure::Unanswered("the Lease was lost before the answer".to_owned())
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_answers_no_probe_is_not_followed_any_longer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let daemon = Daemon::new(&listener.local_addr().unwrap().to_string(), PathId(7)).unwrap();
+        let (inputs, mut received) = mpsc::channel(1);
+        let began = Instant::now();
+        let (followed, accepted) = tokio::join!(daemon.follow(&inputs), listener.accept());
+        assert_eq!(followed, Err("operation timed out".to_owned()));
+        assert_eq!(began.elapsed().as_secs(), (PROBED_AFTER + CHANGE_WITHIN).as_secs());
+        assert!(accepted.is_ok() && received.try_recv().is_err(), "nothing was heard");
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews};
-use crate::model::gobgp::RibOutcome;
+use crate::model::gobgp::{RibNews, RibOutcome};
 use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::Observation;
@@ -37,6 +37,8 @@ pub enum Input {
     Leadership(Leadership),
     /// A request to a GoBGP daemon has an outcome.
     Rib(RibOutcome),
+    /// A GoBGP daemon shows changes of its table.
+    RibNews(RibNews),
     /// A write has an outcome.
     Finished(Box<Outcome>),
 }

@@ -28,6 +28,16 @@ enum Term {
     Ended,
 }
 
+impl Term {
+    fn holds(self) -> bool {
+        match self {
+            Self::Unelected => true,
+            Self::Until(end) => Instant::now() < end,
+            Self::Ended => false,
+        }
+    }
+}
+
 /// The lead of this process. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Lead {
@@ -55,11 +65,7 @@ impl Lead {
     /// Whether the process may write now.
     #[must_use]
     pub fn holds(&self) -> bool {
-        match *self.term.borrow() {
-            Term::Unelected => true,
-            Term::Until(end) => Instant::now() < end,
-            Term::Ended => false,
-        }
+        self.term.borrow().holds()
     }
 
     /// The same, as the world takes it.
@@ -86,6 +92,12 @@ impl Lead {
     /// Gives the lead up at once.
     pub(super) fn end(&self) {
         self.term.send_replace(Term::Ended);
+    }
+
+    /// Waits until the process may write. Cancel-safe.
+    pub(super) async fn begun(&self) {
+        // The sender is `self`, so it is never gone.
+        let _ = self.term.subscribe().wait_for(|term| term.holds()).await;
     }
 
     /// Waits until the process may not write any more. Cancel-safe.
@@ -228,6 +240,19 @@ mod tests {
         tokio::time::advance(10 * SECOND).await;
         assert_eq!(send(&lead, Method::POST, SECOND).await, (Err(Some(Fenced::NotSent)), 0));
         assert_eq!(send(&Lead::unelected(), Method::DELETE, SECOND).await, (Ok(()), 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lead_begins_when_it_is_won_and_not_before() {
+        let lead = Lead::to_be_won();
+        let (begun, ()) = tokio::join!(tokio::time::timeout(2 * SECOND, lead.begun()), async {
+            tokio::time::sleep(SECOND).await;
+            lead.lasts_until(Instant::now() + SECOND);
+        });
+        assert!(begun.is_ok());
+        tokio::time::advance(SECOND).await;
+        assert!(tokio::time::timeout(SECOND, lead.begun()).await.is_err(), "it has ended");
+        Lead::unelected().begun().await;
     }
 
     #[tokio::test(start_paused = true)]

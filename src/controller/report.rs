@@ -193,6 +193,7 @@ impl Reporter {
             Input::PodIpPools(_) => InputKind::PodIpPools,
             Input::NodeConfigs(_) => InputKind::NodeConfigs,
             Input::FrrConfigurations(_) | Input::FrrNodeStates(_) | Input::Speakers(..) => InputKind::Frr,
+            Input::RibNews(_) => InputKind::Gobgp,
             Input::Leadership(_) => InputKind::Leadership,
             Input::Finished(_) | Input::Rib(_) => InputKind::Finished,
         });

@@ -1,6 +1,12 @@
-//! FRRConfigurations and FRRNodeStates, which are followed beside the world if routes are announced by them.
+//! FRRConfigurations, FRRNodeStates and the table of a GoBGP daemon, which are followed beside the world if routes are
+//! announced by them.
 //!
 //! Knows no policy.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tracing::debug;
 
 use super::beside::{Beside, News, Source};
 use super::client::{Clients, ReadError};
@@ -20,6 +26,9 @@ pub(super) const SPEAKERS: [(&str, SpeakerKind); 2] = [
     ("watch ciliumbgpadvertisements", SpeakerKind::Advertisement),
     ("watch ciliumbgppeeringpolicies", SpeakerKind::PeeringPolicy),
 ];
+
+/// The pause before a GoBGP daemon is asked again for its changes. Routers wait for the paths of one that has restarted.
+const FOLLOWED_AGAIN: Duration = Duration::from_secs(1);
 
 /// How routes are announced.
 #[derive(Debug, Clone)]
@@ -108,6 +117,24 @@ pub(super) async fn follow_node_states(watches: Watches) -> anyhow::Result<()> {
         })
     });
     watches.stop.run_until_cancelled(follow).await.unwrap_or(Ok(()))
+}
+
+/// Follows the table of a GoBGP daemon while this process leads, until the process stops.
+pub(super) async fn follow_table(watches: Watches, daemon: Daemon) -> anyhow::Result<()> {
+    let (lead, inputs) = (&watches.clients.lead, &watches.inputs);
+    let follow = async {
+        while !watches.stop.is_cancelled() {
+            lead.begun().await;
+            tokio::select! {
+                biased;
+                () = lead.ended() => {}
+                ended = daemon.follow(inputs) => debug!(?ended, "GoBGP shows no more changes"),
+            }
+            sleep(FOLLOWED_AGAIN).await;
+        }
+    };
+    watches.stop.run_until_cancelled(follow).await;
+    Ok(())
 }
 
 /// Follows the objects of a kind that make Cilium announce blocks until the process stops.

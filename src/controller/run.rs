@@ -135,6 +135,7 @@ pub async fn run(
         }
         Some(RouteExport::Gobgp { daemon: exporter, policy }) => {
             world.export_to_gobgp(policy);
+            tasks.spawn("follow gobgp", routes::follow_table(watches.clone(), exporter.clone()));
             daemon = Some(exporter);
         }
         None => {}
@@ -310,6 +311,7 @@ impl Loop {
             Input::FrrNodeStates(news) => self.world.observe_frr_node_states(news),
             Input::Speakers(kind, news) => self.world.observe_speakers(kind, news),
             Input::Rib(outcome) => self.world.finish_rib(outcome, self.clock.now()),
+            Input::RibNews(news) => self.world.observe_rib(news),
             Input::Finished(outcome) => {
                 self.reporter.finished(&self.world, &outcome);
                 if outcome.took_effect() && matches!(outcome.request, Request::Write(_)) {

@@ -40,10 +40,40 @@ impl Rib {
         wider.any(|path| path.next_hop == hop)
     }
 
+    /// Whether this may be the best path of a prefix in the table.
+    #[must_use]
+    pub fn agrees(&self, prefix: Cidr, best: &BestPath) -> bool {
+        let own = self.own.get(&prefix);
+        match best {
+            BestPath::Own(path) => own == Some(path),
+            BestPath::Other | BestPath::None => own.is_none(),
+        }
+    }
+
     /// The prefixes of the exporter's paths that have an address of this block.
     pub fn overlapping(&self, block: Cidr) -> impl Iterator<Item = Cidr> {
         self.own.keys().copied().filter(move |prefix| prefix.overlaps(block))
     }
+}
+
+/// The best path of a prefix. Those of peers do not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BestPath {
+    /// The prefix has no path.
+    None,
+    /// That of the exporter; the error says why it can't be read.
+    Own(Result<RibPath, String>),
+    /// That of another writer.
+    Other,
+}
+
+/// News of the table from the daemon itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RibNews {
+    /// Later changes will be news, and earlier ones were none. The daemon may be another one than before.
+    Joined,
+    /// These prefixes have another best path.
+    Changed(Vec<(Cidr, BestPath)>),
 }
 
 /// What is asked of the daemon. At most one is on its way at a time.

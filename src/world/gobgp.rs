@@ -1,4 +1,5 @@
-//! The table of a GoBGP daemon as it was last listed and changed, and how the requests to the daemon go.
+//! The table of a GoBGP daemon as it was last listed and changed, and how the requests to the daemon go. News of the daemon
+//! is only a reason to list the table again.
 //!
 //! Knows no world. Keeps two invariants: at most one request is on its way; and the table proves that a path is gone only if
 //! no earlier request can still change it ([`Gobgp::proves_since`]).
@@ -9,7 +10,7 @@ use std::time::Duration;
 use super::looks::Looks;
 use super::pause::{Cause, Pause};
 use super::speakers::Speakers;
-use crate::model::gobgp::{Rib, RibChange, RibFailure, RibOutcome};
+use crate::model::gobgp::{BestPath, Rib, RibChange, RibFailure, RibNews, RibOutcome, RibRequest};
 use crate::model::names::NodeName;
 use crate::model::plan::RoutesPlan;
 use crate::model::time::Now;
@@ -50,6 +51,12 @@ pub struct Gobgp {
     /// When the last list that was answered was decided.
     listed: Option<Duration>,
     on_its_way: Option<OnItsWay>,
+    /// The news since the request was sent.
+    heard: BTreeMap<Cidr, BestPath>,
+    /// Whether the table may have changed since the last list was decided, by another than this process.
+    is_suspect: bool,
+    /// Whether a change was sent after the last list.
+    has_changed: bool,
     pause: Pause,
     /// The changes that the daemon has refused, each with its answer.
     refused: BTreeMap<Cidr, (String, Pause)>,
@@ -94,6 +101,9 @@ impl Gobgp {
             rib: Err(NOT_LISTED.to_owned()),
             listed: None,
             on_its_way: None,
+            heard: BTreeMap::new(),
+            is_suspect: false,
+            has_changed: false,
             pause: Pause::default(),
             refused: BTreeMap::new(),
             doubt: Doubt::UntilListed,
@@ -125,6 +135,18 @@ impl Gobgp {
     #[must_use]
     pub fn listed(&self) -> Option<Duration> {
         self.listed
+    }
+
+    /// Whether the daemon shows something else than the table as it is known.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        self.is_suspect
+    }
+
+    /// Whether a change was sent after the last list.
+    #[must_use]
+    pub fn has_changed_since_listed(&self) -> bool {
+        self.has_changed
     }
 
     /// Whether the table, as it is known, is later than this time, and no request from before the last list can change it.
@@ -172,6 +194,7 @@ impl Gobgp {
     pub(super) fn forget(&mut self) {
         self.rib = Err(NOT_LISTED.to_owned());
         self.listed = None;
+        self.is_suspect = false;
         self.doubt = Doubt::UntilListed;
         self.pause = Pause::default();
         self.refused.clear();
@@ -187,8 +210,10 @@ impl Gobgp {
     pub(super) fn begin(&mut self, plan: &RoutesPlan, now: Now) {
         self.looks.begin(plan.wake, now.uptime);
         self.asked.extend(plan.requests.iter().filter_map(|request| request.node()).cloned());
-        if plan.rib.is_some() {
+        if let Some(request) = &plan.rib {
             self.on_its_way = Some(OnItsWay { decided: now.uptime, term: Term::Present });
+            self.has_changed = *request != RibRequest::List;
+            self.is_suspect &= self.has_changed;
         }
     }
 
@@ -204,9 +229,39 @@ impl Gobgp {
     pub(super) fn finish(&mut self, outcome: RibOutcome, now: Now) {
         let Some(OnItsWay { decided, term }) = self.on_its_way.take() else { return };
         self.looks.look_soon(now.uptime);
-        if term == Term::Earlier {
+        if term == Term::Present {
+            self.take_in(outcome, decided, now);
+        }
+        self.compare_with_heard();
+    }
+
+    /// Takes in news of the table from the daemon itself. A daemon that has restarted may have lost all paths.
+    pub(super) fn hear(&mut self, news: RibNews) {
+        match news {
+            RibNews::Joined => {
+                self.is_suspect = true;
+                // The daemon can be reached.
+                self.pause.end();
+            }
+            RibNews::Changed(paths) => {
+                self.heard.extend(paths);
+                self.compare_with_heard();
+            }
+        }
+    }
+
+    /// News during a request may be its own effect, so it is compared afterwards.
+    fn compare_with_heard(&mut self) {
+        if self.on_its_way.is_some() {
             return;
         }
+        let heard = std::mem::take(&mut self.heard);
+        // An unknown table is listed anyway.
+        let Ok(rib) = &self.rib else { return };
+        self.is_suspect |= heard.iter().any(|(prefix, best)| !rib.agrees(*prefix, best));
+    }
+
+    fn take_in(&mut self, outcome: RibOutcome, decided: Duration, now: Now) {
         match outcome {
             RibOutcome::Listed(rib) => {
                 self.rib = Ok(rib);

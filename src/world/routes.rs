@@ -11,7 +11,7 @@ use super::gobgp::{Gobgp, GobgpPolicy};
 use super::memory::SeenRemaining;
 use crate::model::claim::Claim;
 use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews, FrrWrite};
-use crate::model::gobgp::RibOutcome;
+use crate::model::gobgp::{RibNews, RibOutcome};
 use crate::model::names::NodeName;
 use crate::model::outcome::{Answer, Effect, Presence, Seen};
 use crate::model::plan::{RouteAt, RoutesPlan};
@@ -51,6 +51,13 @@ impl World {
         let waiting: BTreeSet<NodeName> = released.map(|known| known.claim.node.clone()).collect();
         for node in waiting {
             self.mark(&node);
+        }
+    }
+
+    /// Takes in news of the table of the GoBGP daemon.
+    pub fn observe_rib(&mut self, news: RibNews) {
+        if let Some(Exporter::Gobgp(gobgp)) = &mut self.exporter {
+            gobgp.hear(news);
         }
     }
 

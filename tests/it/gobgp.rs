@@ -5,6 +5,7 @@ mod daemon;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use cilium_node_ipam::model::community::Community;
@@ -146,6 +147,27 @@ async fn the_table_has_one_path_per_prefix_through_restarts_of_both() -> Result<
         ensure!(left.keys().eq([&prefix]) && left[&prefix][0].identifier == 0, "{left:?}");
         wait_claims_carried(rig).await?;
         Ok((controller, daemon, first, second, third))
+    })
+    .await
+}
+
+/// The daemon shows each change. The table is listed every 30 s besides, so at most two of these would return by that in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_that_another_writer_withdraws_returns_soon() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let folder = tempfile::tempdir()?;
+        let daemon = Daemon::start(folder.path()).await?;
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/28"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, &flags(&daemon, &[])).await?;
+        let agent = join_one(rig, NodeSpec::new("a")).await?;
+        wait_exact(rig, &daemon, &[("a", 1)]).await?;
+        let began = Instant::now();
+        for _ in 0..3 {
+            daemon.withdraw("10.1.0.0/28", PathId(OWN)).await?;
+            wait_exact(rig, &daemon, &[("a", 1)]).await?;
+        }
+        ensure!(began.elapsed() < Duration::from_secs(30), "it took {:?}", began.elapsed());
+        Ok((controller, daemon, agent))
     })
     .await
 }

@@ -29,8 +29,7 @@ use crate::net::prefixes::PrefixIndex;
 use crate::world::World;
 use crate::world::gobgp::{Announcing, Gobgp};
 
-/// How often the table is listed even if nothing changes. A wrong path of a replica that was paused remains for that
-/// long.
+/// How often the table is listed even if the daemon shows no change. It shows none of a path that is not the best one.
 const LISTED_EVERY: Duration = Duration::from_secs(30);
 /// The minimum time between two lists.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,7 +68,10 @@ pub(super) fn routes(world: &World, gobgp: &Gobgp, now: Now) -> RoutesPlan {
     let mut round = Round::new(world, gobgp, now, rib, &wanted, plan);
     let changes = round.changes();
     let mut plan = round.plan;
-    let resync = gobgp.listed().map_or(now.uptime, |listed| listed + LISTED_EVERY);
+    // Lists and changes take turns, however often the daemon shows a change.
+    let is_turn_of_list = changes.is_empty() || gobgp.has_changed_since_listed();
+    let wait = if gobgp.is_suspect() && is_turn_of_list { LIST_INTERVAL } else { LISTED_EVERY };
+    let resync = gobgp.listed().map_or(now.uptime, |listed| listed + wait);
     if changes.is_empty() || resync <= now.uptime {
         let at = proof_due(world, gobgp).map_or(resync, |proof| proof.min(resync));
         list_at(at, gobgp, &mut plan, now);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::model::gobgp::{Rib, RibChange, RibFailure, RibOutcome, RibPath, RibRequest};
+use crate::model::gobgp::{BestPath, Rib, RibChange, RibFailure, RibNews, RibOutcome, RibPath, RibRequest};
 use crate::model::leadership::Leadership;
 use crate::model::plan::RoutesPlan;
 use crate::model::speaker::{Speaker, SpeakerKind, SpeakerNews};
@@ -77,6 +77,11 @@ fn begin(cluster: &mut Cluster, expected: &str) -> RoutesPlan {
 
 fn finish(cluster: &mut Cluster, outcome: RibOutcome) {
     cluster.world.finish_rib(outcome, cluster.now);
+}
+
+/// The daemon shows this as the best path of a prefix.
+fn hear(cluster: &mut Cluster, prefix: &str, best: BestPath) {
+    cluster.world.observe_rib(RibNews::Changed(vec![(prefix.parse().unwrap(), best)]));
 }
 
 /// The daemon lists its table with these paths.
@@ -156,6 +161,67 @@ fn a_restarted_daemon_gets_all_paths_again() {
     cluster.pass(1);
     list(&mut cluster, &[]);
     plans(&cluster, "add 10.0.0.0/26 via 192.0.2.1");
+}
+
+#[test]
+fn the_table_is_listed_as_soon_as_the_daemon_shows_another_path() {
+    let mut cluster = cluster(A, &["10.0.0.0/26 via 192.0.2.1"]);
+    cluster.pass(5);
+    hear(&mut cluster, "10.0.0.0/26", BestPath::None);
+    list(&mut cluster, &[]);
+    send(&mut cluster, &["a"], "add 10.0.0.0/26 via 192.0.2.1");
+    cluster.pass(1);
+    plans(&cluster, "");
+    hear(&mut cluster, "10.0.0.0/26", BestPath::Other);
+    plans(&cluster, "list");
+}
+
+/// A daemon that has restarted has an empty table.
+#[test]
+fn the_table_is_listed_as_soon_as_the_daemon_can_be_followed_again() {
+    let mut cluster = cluster(A, &["10.0.0.0/26 via 192.0.2.1"]);
+    cluster.world.observe_rib(RibNews::Joined);
+    plans(&cluster, "");
+    cluster.pass(1);
+    plans(&cluster, "list");
+    drop(begin(&mut cluster, "list"));
+    finish(&mut cluster, RibOutcome::Unlisted(RibFailure::Unanswered("no answer".to_owned())));
+    plans(&cluster, "");
+    cluster.world.observe_rib(RibNews::Joined);
+    plans(&cluster, "list");
+}
+
+#[test]
+fn the_effect_of_a_change_is_no_reason_for_a_list() {
+    let mut cluster = cluster(A, &[]);
+    read(&mut cluster, &["a"]);
+    let plan = begin(&mut cluster, "add 10.0.0.0/26 via 192.0.2.1");
+    let Some(RibRequest::Change(applied)) = plan.rib else { panic!("{plan:?}") };
+    let RibChange::Add(_, path) = applied[0].clone() else { panic!("{applied:?}") };
+    // Before the answer, and after it.
+    hear(&mut cluster, "10.0.0.0/26", BestPath::Own(Ok(path.clone())));
+    finish(&mut cluster, RibOutcome::Changed { applied, refused: Vec::new(), failure: None });
+    hear(&mut cluster, "10.0.0.0/26", BestPath::Own(Ok(path)));
+    // Nor are the paths of others.
+    hear(&mut cluster, "10.9.0.0/26", BestPath::Other);
+    hear(&mut cluster, "10.8.0.0/26", BestPath::None);
+    cluster.pass(1);
+    plans(&cluster, "");
+}
+
+/// Another writer that changes a path all the time would keep the exporter from every change.
+#[test]
+fn lists_and_changes_take_turns() {
+    let mut cluster = cluster(A, &[]);
+    read(&mut cluster, &["a"]);
+    for _ in 0..3 {
+        cluster.pass(1);
+        hear(&mut cluster, "10.0.0.0/26", BestPath::Own(Err("strange".to_owned())));
+        apply(&mut cluster, "add 10.0.0.0/26 via 192.0.2.1");
+        hear(&mut cluster, "10.0.0.0/26", BestPath::None);
+        cluster.pass(1);
+        list(&mut cluster, &[]);
+    }
 }
 
 #[test]

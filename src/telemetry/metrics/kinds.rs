@@ -37,6 +37,8 @@ stable_names! {
         PodIpPools => "pod_ip_pools",
         /// FRRConfigurations and FRRNodeStates.
         Frr => "frr",
+        /// Changes of the table of a GoBGP daemon.
+        Gobgp => "gobgp",
         /// CiliumNodeConfigs.
         NodeConfigs => "node_configs",
         /// The lead of this process.

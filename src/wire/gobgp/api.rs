@@ -164,6 +164,8 @@ pub struct Path {
     pub pattrs: ::prost::alloc::vec::Vec<Attribute>,
     #[prost(message, optional, tag = "3")]
     pub age: ::core::option::Option<Timestamp>,
+    #[prost(bool, tag = "5")]
+    pub is_withdraw: bool,
     #[prost(message, optional, tag = "9")]
     pub family: ::core::option::Option<Family>,
     #[prost(string, tag = "15")]
@@ -212,6 +214,88 @@ pub struct ListPathRequest {
 pub struct ListPathResponse {
     #[prost(message, optional, tag = "1")]
     pub destination: ::core::option::Option<Destination>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchEventRequest {
+    #[prost(message, optional, tag = "1")]
+    pub peer: ::core::option::Option<watch_event_request::Peer>,
+    #[prost(message, optional, tag = "2")]
+    pub table: ::core::option::Option<watch_event_request::Table>,
+}
+/// Nested message and enum types in `WatchEventRequest`.
+pub mod watch_event_request {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Peer {}
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Table {
+        #[prost(message, repeated, tag = "1")]
+        pub filters: ::prost::alloc::vec::Vec<table::Filter>,
+    }
+    /// Nested message and enum types in `Table`.
+    pub mod table {
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+        pub struct Filter {
+            #[prost(enumeration = "filter::Type", tag = "1")]
+            pub r#type: i32,
+        }
+        /// Nested message and enum types in `Filter`.
+        pub mod filter {
+            #[derive(
+                Clone,
+                Copy,
+                Debug,
+                PartialEq,
+                Eq,
+                Hash,
+                PartialOrd,
+                Ord,
+                ::prost::Enumeration
+            )]
+            #[repr(i32)]
+            pub enum Type {
+                Unspecified = 0,
+                Best = 1,
+            }
+            impl Type {
+                /// String value of the enum field names used in the ProtoBuf definition.
+                ///
+                /// The values are not transformed in any way and thus are considered stable
+                /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+                pub fn as_str_name(&self) -> &'static str {
+                    match self {
+                        Self::Unspecified => "TYPE_UNSPECIFIED",
+                        Self::Best => "TYPE_BEST",
+                    }
+                }
+                /// Creates an enum from field names used in the ProtoBuf definition.
+                pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+                    match value {
+                        "TYPE_UNSPECIFIED" => Some(Self::Unspecified),
+                        "TYPE_BEST" => Some(Self::Best),
+                        _ => None,
+                    }
+                }
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchEventResponse {
+    #[prost(oneof = "watch_event_response::Event", tags = "3")]
+    pub event: ::core::option::Option<watch_event_response::Event>,
+}
+/// Nested message and enum types in `WatchEventResponse`.
+pub mod watch_event_response {
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct TableEvent {
+        #[prost(message, repeated, tag = "2")]
+        pub paths: ::prost::alloc::vec::Vec<super::Path>,
+    }
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Event {
+        #[prost(message, tag = "3")]
+        Table(TableEvent),
+    }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

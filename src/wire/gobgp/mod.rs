@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::model::community::Community;
-use crate::model::gobgp::{Rib, RibPath};
+use crate::model::gobgp::{BestPath, Rib, RibPath};
 use crate::net::cidr::{Cidr, Family};
 
 #[allow(missing_docs, clippy::pedantic, reason = "it is generated from GoBGP's definitions")]
@@ -16,6 +16,9 @@ pub mod api;
 use api::attribute::Attr;
 use api::family::{Afi, Safi};
 use api::nlri::Nlri as NlriKind;
+use api::watch_event_request::table::{Filter, filter};
+use api::watch_event_request::{Peer, Table};
+use api::watch_event_response::Event;
 
 /// The methods of GoBGP that the exporter calls, as gRPC names them.
 pub mod method {
@@ -25,6 +28,8 @@ pub mod method {
     pub const DELETE_PATH: &str = "/api.GoBgpService/DeletePath";
     /// Lists paths.
     pub const LIST_PATH: &str = "/api.GoBgpService/ListPath";
+    /// Follows changes.
+    pub const WATCH_EVENT: &str = "/api.GoBgpService/WatchEvent";
 }
 
 /// `IGP`: the prefixes are inside the network.
@@ -69,6 +74,30 @@ pub fn withdraw(prefix: Cidr, id: PathId) -> api::DeletePathRequest {
 #[must_use]
 pub fn list(family: Family) -> api::ListPathRequest {
     api::ListPathRequest { table_type: api::TableType::Global.into(), family: Some(family_of(family)) }
+}
+
+/// The request for all changes of best paths. GoBGP first shows the sessions of its peers: changes from then on are events.
+#[must_use]
+pub fn watch() -> api::WatchEventRequest {
+    let filters = vec![Filter { r#type: filter::Type::Best.into() }];
+    api::WatchEventRequest { peer: Some(Peer {}), table: Some(Table { filters }) }
+}
+
+/// The best paths that an event shows, without those of peers.
+#[must_use]
+pub fn best_paths(event: &api::WatchEventResponse, id: PathId) -> Vec<(Cidr, BestPath)> {
+    let Some(Event::Table(table)) = &event.event else { return Vec::new() };
+    let local = table.paths.iter().filter(|path| path.neighbor_ip.is_empty());
+    let best = |path: &api::Path| {
+        if path.is_withdraw {
+            BestPath::None
+        } else if path.identifier == id.0 {
+            BestPath::Own(read(path))
+        } else {
+            BestPath::Other
+        }
+    };
+    local.filter_map(|path| Some((prefix_of(path)?, best(path)))).collect()
 }
 
 /// Enters the paths of one prefix, as a list shows them.
@@ -180,6 +209,21 @@ mod tests {
         assert_eq!(listed(vec![of_peer]), Rib::default());
         let rib = listed(vec![sent(PathId(0))]);
         assert!(rib.own.is_empty() && rib.others.len() == 1, "{rib:?}");
+    }
+
+    #[test]
+    fn events_show_whose_path_is_the_best_one() {
+        let sent = |id| path_of("10.0.0.0/26".parse().unwrap(), "192.0.2.1".parse().unwrap(), id);
+        let of_peer = api::Path { neighbor_ip: "192.0.2.9".to_owned(), ..sent(ID) };
+        let withdrawn = api::Path { is_withdraw: true, ..sent(ID) };
+        let paths = vec![sent(ID), of_peer, sent(PathId(0)), withdrawn];
+        let event = api::WatchEventResponse {
+            event: Some(Event::Table(api::watch_event_response::TableEvent { paths })),
+        };
+        let best: Vec<BestPath> = best_paths(&event, ID).into_iter().map(|(_, best)| best).collect();
+        let own = RibPath { next_hop: "192.0.2.1".parse().unwrap(), communities: BTreeSet::new() };
+        assert_eq!(best, [BestPath::Own(Ok(own)), BestPath::Other, BestPath::None]);
+        assert_eq!(best_paths(&api::WatchEventResponse::default(), ID), []);
     }
 
     #[test]

@@ -115,6 +115,15 @@ impl Daemon {
         client_of(&self.address).await?.unary(tonic::Request::new(request), method, codec).await?;
         Ok(())
     }
+
+    /// Withdraws a path with this identifier.
+    pub(super) async fn withdraw(&self, prefix: &str, id: PathId) -> Result<()> {
+        let request = gobgp::withdraw(prefix.parse::<Cidr>()?, id);
+        let codec = ProstCodec::<api::DeletePathRequest, api::DeletePathResponse>::default();
+        let method = PathAndQuery::from_static(method::DELETE_PATH);
+        client_of(&self.address).await?.unary(tonic::Request::new(request), method, codec).await?;
+        Ok(())
+    }
 }
 
 async fn client_of(address: &str) -> Result<Grpc<tonic::transport::Channel>> {
