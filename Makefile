@@ -150,7 +150,7 @@ test-bgp: build/bin/controlplane build/bin/bgp-peer build/bin/agent-1.17 $(BGP:%
 	$(foreach release,$(BGP),$(call test-bgp-of,$(release)))
 
 .PHONY: test-routes
-test-routes: tools frr-k8s build/bin/gobgpd ## Routes by FRRConfigurations in a real router. It needs FRR and BIRD, and installs them where it can (Debian: frr frr-pythontools bird2)
+test-routes: tools frr-k8s build/bin/gobgpd ## Routes by FRRConfigurations and by GoBGP in real routers. It needs FRR and BIRD, and installs them where it can (Debian: frr frr-pythontools bird2)
 	cd tests/routes && gofmt -l . | (! grep .) && go vet ./...
 	scripts/need-routers
 	RUST_TEST_THREADS=2 cargo test --locked --test it -- routes:: gobgp:: $(ON_ROUTERS)

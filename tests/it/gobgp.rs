@@ -1,7 +1,9 @@
 //! Routes in the table of a real GoBGP daemon, on a real API server: for each prefix that a node announces one path by the
 //! address of the node.
 
+mod bird;
 mod daemon;
+mod routers;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

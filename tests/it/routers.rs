@@ -6,7 +6,7 @@
 
 mod at_length;
 mod incident;
-mod oracle;
+pub(crate) mod oracle;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A real GoBGP daemon on free ports of the loopback network, and its global table as its API shows it.
+//! A real GoBGP daemon with its API on a free port of the loopback network, and its global table as that API shows it.
 //!
 //! It is killed when this is dropped, also when a test fails.
 
@@ -21,7 +21,7 @@ use tonic_prost::ProstCodec;
 use crate::scene::SOON;
 use crate::support::control_plane::tool;
 use crate::support::eventually::eventually;
-use crate::support::tails;
+use crate::support::{signals, tails};
 
 /// Without sessions: a test of a table needs none.
 const CONFIGURATION: &str = "[global.config]\nas = 64512\nrouter-id = \"192.0.2.254\"\nport = -1\n";
@@ -46,8 +46,14 @@ pub(super) struct Shown {
 }
 
 impl Daemon {
-    /// Starts one, and waits until it serves.
+    /// Starts one without sessions, and waits until it serves.
     pub(super) async fn start(folder: &Path) -> Result<Self> {
+        Self::start_with(folder, CONFIGURATION).await
+    }
+
+    /// Starts one with this configuration, and waits until it serves.
+    pub(super) async fn start_with(folder: &Path, configuration: &str) -> Result<Self> {
+        std::fs::write(folder.join("gobgpd.toml"), configuration)?;
         // Another process may take the port first.
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -59,12 +65,10 @@ impl Daemon {
     }
 
     async fn start_at(folder: &Path, address: String) -> Result<Self> {
-        let configuration = folder.join("gobgpd.toml");
-        std::fs::write(&configuration, CONFIGURATION)?;
         let log = File::options().create(true).append(true).open(folder.join("gobgpd.log"))?;
         let child = Command::new(tool("NODEIPAM_GOBGPD", "gobgpd"))
-            .args(["--pprof-disable", "--api-hosts", &address, "--config-file"])
-            .arg(configuration)
+            .args(["--pprof-disable", "--graceful-restart", "--api-hosts", &address, "--config-file"])
+            .arg(folder.join("gobgpd.toml"))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -93,6 +97,13 @@ impl Daemon {
     /// Kills it; returns what starts it again.
     pub(super) async fn stop(mut self) -> Result<Stopped> {
         self.child.kill().await?;
+        Ok(Stopped { folder: self.folder.clone(), address: self.address.clone() })
+    }
+
+    /// Stops it by SIGTERM, as systemd and kubelet do.
+    pub(super) async fn terminate(mut self) -> Result<Stopped> {
+        signals::send(self.child.id().context("gobgpd has ended")?, "TERM").await?;
+        self.child.wait().await?;
         Ok(Stopped { folder: self.folder.clone(), address: self.address.clone() })
     }
 

@@ -1,4 +1,5 @@
-//! The oracle of tests with real routers: the table at a quiet point, and the routes that may never have been there.
+//! The oracle of tests with real routers: the table at a quiet point, and the routes that may never have been there. Another
+//! router than that of the lab has the addresses of nodes in place of their names.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::support::rig::Rig;
 const QUIET_WITHIN: Duration = Duration::from_secs(150);
 
 /// The routes that follow from the claims: the fewest prefixes for the blocks of each node, by its own address.
-pub(super) fn expected(rig: &Rig) -> Result<BTreeSet<Route>> {
+pub(crate) fn expected(rig: &Rig) -> Result<BTreeSet<Route>> {
     let mut routes = BTreeSet::new();
     for node in rig.cluster.objects(Kind::Node) {
         let name = node.metadata.name.clone().unwrap_or_default();
@@ -54,27 +55,37 @@ pub(super) async fn wait_right(rig: &Rig, lab: &Lab, n_nodes: usize) -> Result<B
 /// the log has to lead to the table, or it proves nothing.
 pub(super) async fn assert_never_two_ways(lab: &Lab) -> Result<usize> {
     let changes = lab.changes().await?;
+    never_two_ways(&changes, &lab.table().await?)?;
+    Ok(changes.len())
+}
+
+/// The same of these changes, which have to lead to this table.
+pub(crate) fn never_two_ways(changes: &[Change], found: &[Route]) -> Result<()> {
     let mut routes = BTreeSet::new();
-    for change in &changes {
+    for change in changes {
         follow(&mut routes, change)?;
         let Ok(new) = change.prefix.parse::<Cidr>() else { continue };
         let other = routes.iter().find(|(prefix, node)| *node != change.node && prefix.overlaps(new));
         ensure!(change.what == "removed" || other.is_none(), "{change:?} beside {other:?}");
     }
     let mut table = BTreeSet::new();
-    for route in lab.table().await? {
-        table.insert((route.prefix.parse::<Cidr>()?, route.node));
+    for route in found {
+        table.insert((route.prefix.parse::<Cidr>()?, route.node.clone()));
     }
     ensure!(
         !routes.is_empty() && routes == table,
         "the log leads to {routes:?}, and the router has {table:?}"
     );
-    Ok(changes.len())
+    Ok(())
 }
 
 /// Fails if a session went down, or the router lacked an address of a node that it had, since the change with this number.
 pub(super) async fn assert_no_flap(lab: &Lab, node: &str, from: usize) -> Result<()> {
-    let changes = lab.changes().await?;
+    no_flap(&lab.changes().await?, node, from)
+}
+
+/// The same of these changes.
+pub(crate) fn no_flap(changes: &[Change], node: &str, from: usize) -> Result<()> {
     let mut routes = BTreeSet::new();
     let mut had = AddressSet::default();
     let mut was_up = false;

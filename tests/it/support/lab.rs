@@ -43,6 +43,7 @@ pub(crate) struct Lab {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Route {
     pub(crate) prefix: String,
+    /// The name of the node, or the address by which its router knows it.
     pub(crate) node: String,
     /// The next hop.
     pub(crate) via: String,
