@@ -176,9 +176,8 @@ fn leave_to_second_allocator(publisher: &Publisher, carrier: Carrier<'_>, draft:
     ControlFlow::Break(Made::AsksForNothingBefore(Wait::OtherAllocator))
 }
 
-/// The shortage of a node that its pools can't meet, where another step comes first or its writes are not applied.
-/// Every process that knows the same objects must count the same nodes as waiting, however far its last plans have
-/// come.
+/// The shortage of a node that its pools can't meet, where another step comes first or its writes are not applied: it
+/// waits for a block all the same.
 fn unmet(world: &World, publisher: &Publisher, name: &NodeName) -> BTreeSet<Unmet> {
     let (Some(node), Some(carrier)) = (world.node(name), world.carrier(name)) else {
         return BTreeSet::new();

@@ -106,9 +106,9 @@ const UNLISTED: &str = "pods have addresses of it that the agent does not list";
 
 /// The status that the claim should show, if it differs from the one that it shows; `None` otherwise.
 ///
-/// Facts that only this process remembers do not change the status alone: processes that remember different things
-/// would correct each other for ever. The status also stays unchanged from the usage query until the block is off its
-/// node. A later version of the claim would require every proof anew.
+/// Facts that only this process remembers do not change the status alone: the next leader remembers none, and would
+/// undo the change. The status also stays unchanged from the usage query until the block is off its node. A later
+/// version of the claim would require every proof anew.
 #[must_use]
 pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
     let told = &claim.status;
@@ -138,7 +138,7 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
                     Some(waits_for(PODS, Some(used.len()), pods))
                 }
                 Drain::Closed(_) => match holders(world, claim, None) {
-                    // Another process may know of such a pod.
+                    // The leader before may have known of such a pod.
                     pods if pods.is_empty() && says_unlisted(told) => {
                         return None;
                     }

@@ -1,8 +1,7 @@
 //! Which blocks of a pool are free, and what takes the others without a claim.
 //!
-//! It follows from objects alone. What this process remembers beside them (claims that are being created, lost claims,
-//! what a CiliumNode carried that is away) keeps blocks taken, but is left out here: two processes that know the same
-//! objects show the same, or they would correct each other's statuses for ever.
+//! The memory of this process counts too: lost claims, and the addresses of a CiliumNode that is away. A claim that is being
+//! created does not count: the server may refuse it, and each try would change the status of the pool twice.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,33 +17,24 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
-/// The free blocks of a pool, as objects say; of one whose blocks are too wide, none. Costs a copy of them if this process
-/// remembers something in its ranges.
+/// The free blocks of a pool, and those whose claims are being created; none if its blocks are too wide. Costs a copy of them
+/// while a claim is being created in its ranges.
 pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> Option<Cow<'a, FreeBlocks>> {
     if world.is_too_wide(pool, family) {
         return None;
     }
     let free = world.ledger().free_blocks(&pool.name, family)?;
-    let remembered: Vec<Cidr> = ranges(pool, family)
-        .flat_map(|range| world.ledger().strangers_in(range))
-        .filter(|(cidr, occupant)| world.is_remembered(*cidr, occupant))
-        .map(|(cidr, _)| cidr)
-        .chain(ranges(pool, family).flat_map(|range| world.remembered_claims_in(range)))
-        .collect();
-    if remembered.is_empty() {
+    let pending: Vec<Cidr> = ranges(pool, family).flat_map(|range| world.pending_in(range)).collect();
+    if pending.is_empty() {
         return Some(Cow::Borrowed(free));
     }
     let mut free = free.clone();
-    for cidr in ranges(pool, family).flat_map(|range| world.remembered_claims_in(range)) {
+    for cidr in pending {
         // What is held counts as a block, also where the pool gives out none.
         free.unhold(cidr);
-    }
-    for cidr in remembered {
         let region = free.grid().whole(cidr);
-        let taken = world.ledger().overlapping(region);
-        let taken =
-            taken.filter(|(cidr, occupant)| !world.is_remembered(*cidr, occupant)).map(|(cidr, _)| cidr);
-        free.vacate(region, taken);
+        let taken = world.ledger().overlapping(region).filter(|(_, of)| **of != Occupant::Pending);
+        free.vacate(region, taken.map(|(cidr, _)| cidr));
     }
     Some(Cow::Owned(free))
 }
@@ -82,13 +72,12 @@ pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &
     useless
 }
 
-/// What takes addresses in the ranges of a pool without a claim, as objects say. Of a claim that can't be read this is
-/// the claim, and not the CiliumNode that carries its block.
+/// The occupants of addresses in the ranges of a pool that have no claim of them. Where a claim can't be read, it is the
+/// occupant, and not the CiliumNode that carries its block.
 pub(super) fn strangers<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occupant, Vec<Cidr>> {
     let mut strangers: BTreeMap<&Occupant, Vec<Cidr>> = BTreeMap::new();
     for range in pool.families.keys().flat_map(|family| ranges(pool, *family)) {
-        let found = world.ledger().strangers_in(range);
-        for (cidr, occupant) in found.filter(|(cidr, occupant)| !world.is_remembered(*cidr, occupant)) {
+        for (cidr, occupant) in world.ledger().strangers_in(range) {
             // What lies beside the range is told of by others, and does not wake this pool.
             strangers.entry(occupant).or_default().push(if cidr.covers(range) { range } else { cidr });
         }
@@ -102,8 +91,8 @@ pub(super) fn strangers<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occup
     strangers
 }
 
-/// The claims that take blocks of a pool and are not of this pool, or not of its size, as objects say. Costs a pass over all
-/// that is taken in its ranges.
+/// The claims that take blocks of a pool and are not of this pool, or not of its size. Costs a pass over all that is taken in
+/// its ranges.
 pub(super) fn strange_claims<'a>(world: &'a World, pool: &Pool) -> BTreeMap<Cidr, &'a Claim> {
     let blocks = pool.families.keys().flat_map(|family| ranges(pool, *family));
     let blocks = blocks.flat_map(|range| world.ledger().overlapping_claims(range));

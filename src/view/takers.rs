@@ -1,6 +1,6 @@
 //! The occupants of blocks of a pool that are not its claims, in words for a person, with the remedy that fits.
 //!
-//! It follows from objects alone, as [`free`] says. Knows neither who holds the other blocks nor how many are free.
+//! Knows neither who holds the other blocks nor how many are free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,10 +62,10 @@ impl<'a> Takers<'a> {
 
     /// The remedy for the most specific of them.
     pub(super) fn remedy(&self) -> Remedy {
-        let is_carried = |occupant: &&&Occupant| matches!(occupant, Occupant::Carried(_));
-        if self.strangers.keys().any(|occupant| is_carried(&occupant)) {
+        let mut strangers = self.strangers.keys();
+        if strangers.clone().any(|occupant| matches!(occupant, Occupant::Carried(_))) {
             Remedy::RemoveForeign
-        } else if !self.strangers.is_empty() {
+        } else if strangers.any(|occupant| matches!(occupant, Occupant::Unreadable(..))) {
             Remedy::CorrectUnreadable
         } else if !self.useless.is_empty() {
             Remedy::LeaveNodeNetwork

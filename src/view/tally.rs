@@ -1,9 +1,8 @@
 //! Counts per pool: blocks and addresses by their state, and nodes by how they are served.
 //!
 //! The status of a pool and the metrics show the same counts. One invariant holds for any objects: a part is never
-//! more than its whole. If an object says more, either the whole is raised or the part is capped. The counts follow
-//! from objects alone ([`super::free`]). An object that can't be read any more does not count, although the world
-//! keeps its last readable content.
+//! more than its whole. If an object says more, either the whole is raised or the part is capped. An object that can't
+//! be read any more does not count, although the world keeps its last readable content: it may say something else now.
 
 use std::collections::BTreeMap;
 

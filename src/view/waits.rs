@@ -1,8 +1,7 @@
 //! The nodes that wait longest for a block of each pool.
 //!
 //! The status of the pool names them with their times, so that a restart of the controller does not lose the times. A node
-//! stays named as long as it waits. So replicas that know the same objects agree, even if they first saw it wait at
-//! different times.
+//! stays named as long as it waits, also by the next leader, which first saw it wait at another time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -29,10 +29,9 @@ impl World {
         for cidr in claims {
             self.mark_occupants(cidr);
         }
-        // Pools and overlapped nodes report its addresses without a claim, in the ranges that it lists.
+        // Overlapped nodes report its addresses without a claim, in the ranges that it lists.
         let carried: Vec<Cidr> = self.ledger.carried(node).into_iter().flat_map(AddressSet::cidrs).collect();
         for cidr in carried {
-            self.mark_pools_over(cidr);
             self.mark_occupants(cidr);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{KnownClaim, LostClaim, LostHolder, RunningAgent, Serving, World, readable};
-use crate::ledger::{Ledger, Occupant};
+use crate::ledger::Ledger;
 use crate::model::agent::{AgentPod, NoAgent};
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::{Claim, ClaimState, Reason};
@@ -340,39 +340,17 @@ impl World {
         self.unreadable.has_block(block)
     }
 
-    /// Whether a range is taken only because this process remembers what no object says: another process that knows
-    /// the same objects does not know it.
-    #[must_use]
-    pub fn is_remembered(&self, cidr: Cidr, occupant: &Occupant) -> bool {
-        match occupant {
-            Occupant::Pending | Occupant::LostClaim(_) => true,
-            Occupant::Claim => self.is_unreadable_claim(cidr),
-            Occupant::Carried(node) => {
-                let is_of_node = self
-                    .nodes
-                    .get(node)
-                    .is_some_and(|of| self.reader_of(node).carried_by_node(of).covers(cidr));
-                !is_of_node
-                    && (!self.cilium_nodes.contains_key(node)
-                        || self.is_unreadable(Kind::CiliumNode, node.as_str()))
-            }
-            Occupant::Unreadable(..) => false,
-        }
-    }
-
     /// The blocks that share an address with `range` and whose claims can't be read.
     pub fn unreadable_blocks_in(&self, range: Cidr) -> impl Iterator<Item = Cidr> {
         self.unreadable.blocks_in(range)
     }
 
-    /// The blocks that share an address with `range` and whose claims only this process knows: they are being created, or
-    /// can't be read any more. Costs a pass over the requests in flight.
-    pub fn remembered_claims_in(&self, range: Cidr) -> impl Iterator<Item = Cidr> {
+    /// The blocks that share an address with `range` and whose claims are being created. Costs a pass over the requests in
+    /// flight.
+    pub fn pending_in(&self, range: Cidr) -> impl Iterator<Item = Cidr> {
         let pending = self.in_flight.values().filter_map(|sent| Some(sent.creates.as_ref()?.0));
-        let unreadable = self.unreadable.blocks_in(range).filter(|block| self.claims.contains_key(block));
         // The watch may have shown the claim before the answer is there.
-        let is_shown = |block: &Cidr| self.claims.contains_key(block) && !self.is_unreadable_claim(*block);
-        pending.filter(move |block| range.overlaps(*block) && !is_shown(block)).chain(unreadable)
+        pending.filter(move |block| range.overlaps(*block) && !self.claims.contains_key(block))
     }
 
     /// All objects that could not be read.

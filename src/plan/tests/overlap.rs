@@ -162,8 +162,7 @@ fn a_claim_that_somebody_took_off_a_ciliumnode_before_its_end_may_be_in_use() {
     );
 }
 
-/// Of two processes, one of which has seen what another node carried before its CiliumNode went, both write the statuses of
-/// the pools, and each would undo what the other has counted.
+/// Addresses that another node had, and may have again, keep a node from its blocks. That is no shortage of its pools.
 #[test]
 fn what_one_process_remembers_makes_no_node_wait() {
     let mut cluster = Cluster::of(

@@ -1,7 +1,7 @@
 //! The address space as a map: the ranges of each pool, cut into blocks, and the state of every block with its node.
 //!
-//! It follows from objects alone, as the counts of a pool do ([`super::tally`]), so both agree. It does not know how it is
-//! drawn. Runs of equal blocks are one piece, so it is as large as the number of blocks that something takes, however
+//! It agrees with the counts of a pool ([`super::tally`]), which have the same sources. It does not know how it is drawn.
+//! Runs of equal blocks are one piece, so it is as large as the number of blocks that something takes, however
 //! large the ranges are.
 
 use std::collections::BTreeMap;
@@ -257,10 +257,9 @@ fn of_range(
     // Foreign addresses in excluded space do not concern the pool.
     let concerned = if is_open { grid.usable() } else { grid.own() };
     for (cidr, occupant) in world.ledger().strangers_in(range) {
-        if let Some(block) = of_stranger(world, cidr, occupant) {
-            for run in concerned.runs_within(grid.span(cidr)) {
-                row.paint(run, block.clone());
-            }
+        let block = of_stranger(cidr, occupant);
+        for run in concerned.runs_within(grid.span(cidr)) {
+            row.paint(run, block.clone());
         }
     }
     for claim in world.claims_over(range).map(|known| &known.claim) {
@@ -321,7 +320,6 @@ fn others(world: &World, claim: &Claim) -> Vec<String> {
         Occupant::Unreadable(kind, name) => *kind == Kind::CiliumNode && name != claim.node.as_str(),
         Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) => false,
     };
-    let strangers = strangers.filter(|(cidr, occupant)| !world.is_remembered(*cidr, occupant));
     let strangers = strangers.filter(|(_, occupant)| is_other(occupant)).map(|(_, other)| other.to_string());
     let claims = world
         .overlapping(claim)
@@ -337,15 +335,13 @@ fn of_strange_claim(claim: &Claim) -> Block {
     Block { node: Some(claim.node.clone()), since: Some(claim.since), note, ..Block::of(BlockState::Foreign) }
 }
 
-/// Addresses that are taken without a claim, as objects say.
-fn of_stranger(world: &World, cidr: Cidr, occupant: &Occupant) -> Option<Block> {
-    if world.is_remembered(cidr, occupant) {
-        return None;
-    }
+/// Addresses that are taken without a claim.
+fn of_stranger(cidr: Cidr, occupant: &Occupant) -> Block {
     let (holder, note) = match occupant {
         Occupant::Carried(node) => (Some(node.clone()), format!("has {cidr} without a claim")),
-        Occupant::Unreadable(..) => (None, format!("{occupant} has {cidr}")),
-        Occupant::LostClaim(_) | Occupant::Claim | Occupant::Pending => return None,
+        Occupant::Unreadable(..) | Occupant::LostClaim(_) | Occupant::Claim | Occupant::Pending => {
+            (None, format!("{occupant} has {cidr}"))
+        }
     };
-    Some(Block { node: holder, note, ..Block::of(BlockState::Foreign) })
+    Block { node: holder, note, ..Block::of(BlockState::Foreign) }
 }
