@@ -21,7 +21,6 @@ use std::fmt;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::pool::{Pool, Reservation};
-use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::net::prefixes::PrefixIndex;
@@ -36,9 +35,9 @@ pub enum Occupant {
     Claim,
     /// The claim of exactly this range, which is being created.
     Pending,
-    /// A lost claim of this range: it vanished in a way in which claims never leave. It takes the range until it is
-    /// recreated, or until its node is known to carry nothing of the range at a later revision than this.
-    LostClaim(Revision),
+    /// A lost claim of this range, and its node, if that is known: it vanished in a way in which claims never leave. It
+    /// takes the range until it is recreated, or until its node is known to carry nothing of the range any more.
+    LostClaim(Option<NodeName>),
     /// The CiliumNode of this name carries the range, claimed or not; kept by [`Ledger::set_carried`] only.
     Carried(NodeName),
     /// An object of this kind and name, which can't be read as a whole, names the range.
@@ -66,7 +65,8 @@ impl fmt::Display for Occupant {
         match self {
             Self::Claim => f.write_str("a claim"),
             Self::Pending => f.write_str("a claim that is being created"),
-            Self::LostClaim(revision) => write!(f, "a claim that was lost at revision {revision}"),
+            Self::LostClaim(None) => f.write_str("a lost claim"),
+            Self::LostClaim(Some(node)) => write!(f, "the lost claim of node {node}"),
             Self::Carried(node) => write!(f, "CiliumNode {node}"),
             Self::Unreadable(kind, name) => write!(f, "the unreadable {} {name}", kind.as_str()),
         }

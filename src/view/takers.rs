@@ -83,7 +83,7 @@ impl<'a> Takers<'a> {
                 [cidr, more @ ..] => format!("{occupant} ({cidr} and {} more)", more.len()),
                 [] => occupant.to_string(),
             });
-            lines.push(format!("addresses without a claim on {}", ten_of(named)));
+            lines.push(format!("addresses without a claim: {}", ten_of(named)));
         }
         if !self.useless.is_empty() {
             let which = if world.reader().gives_whole_blocks() {

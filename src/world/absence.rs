@@ -2,7 +2,9 @@
 //!
 //! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
 
-use super::{LostClaim, LostHolder, SeenCooling, World};
+use std::collections::BTreeMap;
+
+use super::{LostClaim, SeenCooling, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::kind::Kind;
@@ -64,10 +66,9 @@ impl World {
                 if let Some(cidr) = self.claim_named(name).map(|known| known.claim.cidr) {
                     self.observe_claim_deletion(cidr, revision, how);
                 } else if let Some(unreadable) = self.unreadable(kind, name).cloned() {
-                    let holder = unreadable.node.map_or(LostHolder::Unknown, LostHolder::Node);
                     for cidr in unreadable.addresses.cidrs() {
                         let lost = LostClaim { cidr, at: revision, claim: None, was_seen: false };
-                        self.lose_claim(holder.clone(), lost);
+                        self.lose_claim(unreadable.node.clone(), lost);
                     }
                 }
             }
@@ -156,7 +157,7 @@ impl World {
         if how == Departure::Inferred || !claim.may_be_deleted() {
             let was_seen = how == Departure::Seen;
             let lost = LostClaim { cidr, at: revision, claim: Some(claim), was_seen };
-            self.lose_claim(LostHolder::Node(node.clone()), lost);
+            self.lose_claim(Some(node.clone()), lost);
         }
         self.claims.remove(&cidr);
         self.move_claim(cidr, Some(&pool), None);
@@ -196,61 +197,53 @@ impl World {
     }
 
     /// Keeps a block taken whose claim went, and nobody can say how.
-    fn lose_claim(&mut self, holder: LostHolder, lost: LostClaim) {
-        let at = lost.at;
-        self.take(lost.cidr, Occupant::LostClaim(at));
-        let before = self.lost_claims.insert(holder, lost);
-        if let Some(before) = before.filter(|before| before.at != at) {
-            self.release_lost(&before);
-        }
+    fn lose_claim(&mut self, holder: Option<NodeName>, lost: LostClaim) {
+        self.take(lost.cidr, Occupant::LostClaim(holder.clone()));
+        self.lost_ahead.insert((lost.at, holder.clone()));
+        self.lost_claims.entry(holder).or_default().insert(lost.cidr, lost);
     }
 
-    /// A lost claim takes its range no more, unless another one was lost of the same range at the same time.
-    fn release_lost(&mut self, lost: &LostClaim) {
-        let (cidr, at) = (lost.cidr, lost.at);
-        if let Some(claim) = &lost.claim {
+    /// A lost claim takes its range no more.
+    fn release_lost(&mut self, cidr: Cidr, holder: Option<NodeName>) {
+        let Some(of_holder) = self.lost_claims.get_mut(&holder) else { return };
+        let lost = of_holder.remove(&cidr);
+        if of_holder.is_empty() {
+            self.lost_claims.remove(&holder);
+        }
+        if let Some(claim) = lost.and_then(|lost| lost.claim) {
             self.agenda.mark_pool(&claim.pool);
         }
-        let is_this = |lost: &LostClaim| lost.cidr == cidr && lost.at == at;
-        let is_taken = {
-            let mut holders = self.lost_claims.holders_at(cidr);
-            holders.any(|holder| self.lost_claims.of(holder).any(is_this))
-        };
-        if !is_taken {
-            self.release(cidr, &Occupant::LostClaim(at));
+        self.release(cidr, &Occupant::LostClaim(holder.clone()));
+        if let Some(node) = holder {
+            self.mark(&node);
+            self.forget_if_gone(&node);
         }
     }
 
     /// The claim of this block is there again, and whoever has it now is known.
     pub(super) fn find_lost_claims(&mut self, cidr: Cidr) {
-        let holders: Vec<LostHolder> = self.lost_claims.holders_at(cidr).cloned().collect();
-        for holder in holders {
-            if let Some(lost) = self.lost_claims.remove(&holder, cidr) {
-                self.release_lost(&lost);
-            }
-            if let LostHolder::Node(node) = holder {
-                self.mark(&node);
-                self.forget_if_gone(&node);
+        let is_lost = |occupant: &&Occupant| matches!(occupant, Occupant::LostClaim(_));
+        let lost: Vec<Occupant> = self.ledger.occupants(cidr).iter().filter(is_lost).cloned().collect();
+        for occupant in lost {
+            if let Occupant::LostClaim(holder) = occupant {
+                self.release_lost(cidr, holder);
             }
         }
     }
 
     /// The lost claims of a node are settled, where they can be.
     pub(super) fn settle_lost_claims(&mut self, node: &NodeName) {
-        self.settle_lost_claims_of(&LostHolder::Node(node.clone()));
+        self.settle_lost_claims_of(Some(node));
     }
 
     /// The lost claims that the watch of CiliumNodes has passed are settled, where that is enough. The others wait for
     /// something that happens to their node.
     pub(super) fn settle_passed_lost_claims(&mut self) {
-        let Some(position) = self.position(Kind::CiliumNode) else {
-            return;
-        };
-        for holder in self.lost_claims.passed(position) {
-            match &holder {
-                LostHolder::Node(node) => self.settle_lost_claims(node),
-                LostHolder::Unknown => self.settle_lost_claims_of(&holder),
-            }
+        let position = self.position(Kind::CiliumNode);
+        while self.lost_ahead.first().is_some_and(|(at, _)| Some(*at) <= position)
+            && let Some((_, holder)) = self.lost_ahead.pop_first()
+        {
+            self.settle_lost_claims_of(holder.as_ref());
         }
     }
 
@@ -259,46 +252,33 @@ impl World {
     /// that has not heard may still patch that one. A claim whose node may go on with its block is recreated instead
     /// ([`Self::is_recreated`]). One that could not be read can't be: its range stays taken while the node lives, unless
     /// the CiliumNode shows all of it, and so is what takes it.
-    fn settle_lost_claims_of(&mut self, holder: &LostHolder) {
-        let known_as_of = |lost: &LostClaim| match holder {
-            LostHolder::Node(node) => match (self.carrier(node), self.reader.carrier_kind()) {
-                (Some(carrier), _) => self.reader.shows_later(carrier, lost.at),
-                // A read after the loss has to say that the Node is gone.
-                (None, Kind::Node) => {
-                    let read = self.remembered.get(node).and_then(|remembered| remembered.presence.as_ref());
-                    read.is_some_and(|read| read.as_of >= lost.at && read.presence == Presence::Gone)
-                }
-                (None, Kind::CiliumNode | Kind::Pool | Kind::Claim) => {
-                    self.absent_as_of(node) >= Some(lost.at)
-                }
-            },
+    fn settle_lost_claims_of(&mut self, holder: Option<&NodeName>) {
+        let is_settled = |lost: &LostClaim| match holder {
+            Some(node) => self.is_settled(node, lost),
             // Of any node: nothing but the whole watch can tell.
-            LostHolder::Unknown => self.position(Kind::CiliumNode) >= Some(lost.at),
+            None => self.position(Kind::CiliumNode) >= Some(lost.at),
         };
-        let is_kept = |lost: &LostClaim| match holder {
-            LostHolder::Node(node) => self.keeps_lost(node, lost),
-            LostHolder::Unknown => false,
-        };
-        let takes_it_itself = |lost: &LostClaim| match holder {
-            LostHolder::Node(node) if lost.claim.is_none() => {
-                self.ledger.carried(node).is_some_and(|carried| carried.covers(lost.cidr))
-            }
-            LostHolder::Node(_) | LostHolder::Unknown => false,
-        };
-        let settled: Vec<Cidr> = self
-            .lost_claims
-            .of(holder)
-            .filter(|lost| (!is_kept(lost) || takes_it_itself(lost)) && known_as_of(lost))
-            .map(|lost| lost.cidr)
-            .collect();
-        for cidr in &settled {
-            if let Some(lost) = self.lost_claims.remove(holder, *cidr) {
-                self.release_lost(&lost);
-            }
+        let lost = self.lost_claims.get(&holder.cloned()).into_iter().flat_map(BTreeMap::values);
+        let settled: Vec<Cidr> = lost.filter(|lost| is_settled(lost)).map(|lost| lost.cidr).collect();
+        for cidr in settled {
+            self.release_lost(cidr, holder.cloned());
         }
-        if let (LostHolder::Node(node), false) = (holder, settled.is_empty()) {
-            self.mark(node);
-            self.forget_if_gone(node);
-        }
+    }
+
+    fn is_settled(&self, node: &NodeName, lost: &LostClaim) -> bool {
+        let takes_it_itself = || {
+            let carried = self.ledger.carried(node);
+            lost.claim.is_none() && carried.is_some_and(|carried| carried.covers(lost.cidr))
+        };
+        let is_known = match (self.carrier(node), self.reader.carrier_kind()) {
+            (Some(carrier), _) => self.reader.shows_later(carrier, lost.at),
+            // A read after the loss has to say that the Node is gone.
+            (None, Kind::Node) => {
+                let read = self.remembered.get(node).and_then(|remembered| remembered.presence.as_ref());
+                read.is_some_and(|read| read.as_of >= lost.at && read.presence == Presence::Gone)
+            }
+            (None, Kind::CiliumNode | Kind::Pool | Kind::Claim) => self.absent_as_of(node) >= Some(lost.at),
+        };
+        is_known && (!self.keeps_lost(node, lost) || takes_it_itself())
     }
 }

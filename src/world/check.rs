@@ -52,8 +52,6 @@ pub enum Inconsistency {
     Wakes,
     /// The indexes of who waits.
     Waiting,
-    /// The indexes of lost claims.
-    LostClaims,
     /// The indexes of what can't be read.
     Unreadable,
 }
@@ -119,7 +117,6 @@ impl fmt::Display for Inconsistency {
             Self::Cooling(cidr) => write!(f, "{cidr} counts as cooling, but its claim is not"),
             Self::Routed => f.write_str("the index of podCIDRs does not match the Nodes"),
             Self::Waiting => f.write_str("the indexes of waiting nodes differ"),
-            Self::LostClaims => f.write_str("the indexes of lost claims differ"),
             Self::Unreadable => f.write_str("the indexes of unreadable objects differ"),
             Self::Wakes => f.write_str("the indexes of timers differ"),
         }
@@ -162,7 +159,9 @@ impl World {
         occupants.extend(
             self.in_flight.values().filter_map(|sent| Some((sent.creates.as_ref()?.0, Occupant::Pending))),
         );
-        occupants.extend(self.lost_claims.iter().map(|(_, lost)| (lost.cidr, Occupant::LostClaim(lost.at))));
+        for (holder, lost) in &self.lost_claims {
+            occupants.extend(lost.keys().map(|cidr| (*cidr, Occupant::LostClaim(holder.clone()))));
+        }
         for (kind, unreadable) in self.unreadable.iter() {
             let occupant = Occupant::unreadable(kind, &unreadable.name);
             occupants.extend(unreadable.addresses.cidrs().map(|cidr| (cidr, occupant.clone())));
@@ -280,9 +279,6 @@ impl World {
         }
         if !self.waiting.is_consistent() {
             found.push(Inconsistency::Waiting);
-        }
-        if !self.lost_claims.is_consistent(self.position(Kind::CiliumNode)) {
-            found.push(Inconsistency::LostClaims);
         }
         if !self.unreadable.is_consistent() {
             found.push(Inconsistency::Unreadable);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::agents::Changed;
-use super::{LostHolder, World, pod_ip_pools};
+use super::{World, pod_ip_pools};
 use crate::ledger::Occupant;
 use crate::model::agent::AgentNews;
 use crate::model::freeze::Switch;
@@ -161,7 +161,7 @@ impl World {
                 Occupant::Carried(node) => {
                     nodes.insert(node.clone());
                 }
-                Occupant::LostClaim(_) => nodes.extend(self.holders_of_lost(range).cloned()),
+                Occupant::LostClaim(node) => nodes.extend(node.clone()),
                 // A node whose request is in flight looks again when that ends. What can't be read belongs to nobody.
                 Occupant::Pending | Occupant::Unreadable(..) => {}
             }
@@ -169,14 +169,6 @@ impl World {
         for node in nodes {
             self.mark(&node);
         }
-    }
-
-    /// The nodes whose lost claims take exactly this range.
-    fn holders_of_lost(&self, cidr: Cidr) -> impl Iterator<Item = &NodeName> {
-        self.lost_claims.holders_at(cidr).filter_map(|holder| match holder {
-            LostHolder::Node(node) => Some(node),
-            LostHolder::Unknown => None,
-        })
     }
 
     /// Puts the pools on the agenda whose status may show this node or its claims.
@@ -219,10 +211,7 @@ impl World {
         let unreadable =
             [Kind::Node, Kind::CiliumNode].into_iter().flat_map(|kind| self.unreadable.of_kind(kind));
         let unreadable = unreadable.map(|unreadable| NodeName::from(unreadable.name.as_str()));
-        let lost = self.lost_claims.holders().filter_map(|holder| match holder {
-            LostHolder::Node(node) => Some(node),
-            LostHolder::Unknown => None,
-        });
+        let lost = self.lost_claims.keys().flatten();
         let known =
             self.nodes.keys().chain(self.cilium_nodes.keys()).chain(self.claims_of.keys()).chain(lost);
         let nodes: BTreeSet<NodeName> = known.cloned().chain(unreadable).collect();

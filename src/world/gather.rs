@@ -3,12 +3,11 @@
 //! A [`World`] comes from [`Gathering::complete`] only, and that needs a list of every kind, a word on Cilium's mode,
 //! and one on the freeze. Nothing plans on a `Gathering`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::World;
 use super::agenda::Agenda;
 use super::agents::Agents;
-use super::lost_claims::LostClaims;
 use super::node_configs::NodeConfigs;
 use super::pace::Pace;
 use super::pod_ip_pools::PodIpPools;
@@ -150,7 +149,8 @@ impl Gathering {
             listed: BTreeMap::new(),
             nodes_listed_after: self.first_claims,
             cooling: BTreeMap::new(),
-            lost_claims: LostClaims::default(),
+            lost_claims: BTreeMap::new(),
+            lost_ahead: BTreeSet::new(),
             ledger: Ledger::default(),
             own_addresses: BTreeMap::new(),
             node_addresses: BTreeMap::new(),

@@ -1,8 +1,9 @@
 //! What others may know of the world: its objects, and what it has learned beside them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{KnownClaim, LostClaim, LostHolder, RunningAgent, Serving, World, readable};
+use super::{KnownClaim, LostClaim, RunningAgent, Serving, World, readable};
 use crate::ledger::Ledger;
 use crate::model::agent::{AgentPod, NoAgent};
 use crate::model::carrier::{Carrier, FormerCarrier};
@@ -162,7 +163,7 @@ impl World {
 
     /// The claims of a node that went without their protocol.
     pub fn lost_claims_of<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = &'a LostClaim> + use<'a> {
-        self.lost_claims.of(&LostHolder::Node(node.clone()))
+        self.lost_claims.get(&Some(node.clone())).into_iter().flat_map(BTreeMap::values)
     }
 
     /// Whether a lost claim stays as it is until it is created again, or, where it could not be read, until its node goes.

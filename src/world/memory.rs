@@ -32,6 +32,29 @@ pub struct KnownClaim {
     pub confirmed: Option<Revision>,
 }
 
+/// A claim that went in any way but by its states. Its block stays taken. For a node that lives the claim is recreated,
+/// unless it was on its way out; otherwise its CiliumNode has to be known as of later than that (safety rule 6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostClaim {
+    /// The block, or the range that an unreadable claim seemed to take.
+    pub cidr: Cidr,
+    /// A revision as of which nobody could publish its block any more: it was gone, or in a state that forbids it.
+    pub at: Revision,
+    /// The claim as it was known; `None` where it could not be read.
+    pub claim: Option<Claim>,
+    /// Whether its last version is known: otherwise it may have gone through every state since.
+    pub was_seen: bool,
+}
+
+impl LostClaim {
+    /// Whether the claim was last known in a state in which it may be deleted. Then its end was probably in order, and
+    /// only a later version of the CiliumNode is missing that shows it. It is not recreated.
+    #[must_use]
+    pub fn was_on_its_way_out(&self) -> bool {
+        self.claim.as_ref().is_some_and(Claim::may_be_deleted)
+    }
+}
+
 /// How a node is being served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Serving {

@@ -24,7 +24,6 @@ pub mod gobgp;
 mod look;
 mod looks;
 mod lookup;
-mod lost_claims;
 mod memory;
 mod misfits;
 mod node_configs;
@@ -65,9 +64,7 @@ use agents::Agents;
 pub use agents::RunningAgent;
 use applied::Writes;
 use exporter::Exporter;
-use lost_claims::LostClaims;
-pub use lost_claims::{LostClaim, LostHolder};
-pub use memory::{KnownClaim, Serving};
+pub use memory::{KnownClaim, LostClaim, Serving};
 use memory::{NodeRead, Remembered, SeenCooling, SeenRemaining, Sent};
 use node_configs::NodeConfigs;
 use pace::Pace;
@@ -99,8 +96,10 @@ pub struct World {
     cooling: BTreeMap<Cidr, SeenCooling>,
     /// Since when the routes of released blocks are looked for.
     remaining: BTreeMap<Cidr, SeenRemaining>,
-    /// Claims that went without their protocol.
-    lost_claims: LostClaims,
+    /// Claims that went without their protocol, by their node, if that is known; never an empty map.
+    lost_claims: BTreeMap<Option<NodeName>, BTreeMap<Cidr, LostClaim>>,
+    /// Whose claims were lost, and as of when: the watch of CiliumNodes has not come so far.
+    lost_ahead: BTreeSet<(Revision, Option<NodeName>)>,
     ledger: Ledger,
     /// The addresses of nodes themselves, by where they were found.
     own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,

@@ -31,7 +31,8 @@ impl World {
     #[must_use]
     pub fn may_have_blocks(&self, pool: &PoolName) -> bool {
         let mut created = self.in_flight.values().filter_map(|sent| Some(&sent.creates.as_ref()?.1));
-        let mut lost = self.lost_claims.iter().filter_map(|(_, lost)| Some(&lost.claim.as_ref()?.pool));
+        let lost = self.lost_claims.values().flat_map(BTreeMap::values);
+        let mut lost = lost.filter_map(|lost| Some(&lost.claim.as_ref()?.pool));
         self.claims_of_pool(pool).next().is_some()
             || created.any(|of| of == pool)
             || lost.any(|of| of == pool)

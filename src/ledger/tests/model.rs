@@ -135,7 +135,8 @@ pub(super) fn occupant() -> impl Strategy<Value = Occupant> {
     prop_oneof![
         3 => Just(Occupant::Claim),
         1 => Just(Occupant::Pending),
-        1 => (1u64..3).prop_map(|revision| Occupant::LostClaim(Revision::of(revision))),
+        1 => Just(Occupant::LostClaim(None)),
+        1 => Just(Occupant::LostClaim(Some("x".into()))),
         1 => Just(Occupant::unreadable(Kind::Node, "x")),
     ]
 }

@@ -395,8 +395,8 @@ fn what_only_this_process_remembers_is_shown() {
     assert_eq!(lost.blocks("p"), [4, 0, 3, 1]);
     assert_eq!(
         obstructed(&lost),
-        "BlocksUnavailable true: unavailable blocks (ipv4: 1): addresses without a claim on a claim that was \
-         lost at revision 110 (10.0.0.0/28)"
+        "BlocksUnavailable true: unavailable blocks (ipv4: 1): addresses without a claim: the lost claim of \
+         node a (10.0.0.0/28)"
     );
 }
 

@@ -1,8 +1,8 @@
 //! The address space as a map: the ranges of each pool, cut into blocks, and the state of every block with its node.
 //!
 //! It agrees with the counts of a pool ([`super::tally`]), which have the same sources. It does not know how it is drawn.
-//! Runs of equal blocks are one piece, so it is as large as the number of blocks that something takes, however
-//! large the ranges are.
+//! Runs of equal blocks are one piece, so it is as large as the number of blocks that something takes, however large the
+//! ranges are.
 
 use std::collections::BTreeMap;
 
@@ -339,7 +339,8 @@ fn of_strange_claim(claim: &Claim) -> Block {
 fn of_stranger(cidr: Cidr, occupant: &Occupant) -> Block {
     let (holder, note) = match occupant {
         Occupant::Carried(node) => (Some(node.clone()), format!("has {cidr} without a claim")),
-        Occupant::Unreadable(..) | Occupant::LostClaim(_) | Occupant::Claim | Occupant::Pending => {
+        Occupant::LostClaim(node) => (node.clone(), format!("the claim of {cidr} was lost")),
+        Occupant::Unreadable(..) | Occupant::Claim | Occupant::Pending => {
             (None, format!("{occupant} has {cidr}"))
         }
     };

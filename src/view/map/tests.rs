@@ -191,6 +191,19 @@ fn foreign_addresses_and_blocks_of_two_nodes_stand_out() {
     );
 }
 
+/// Only this process knows why no node gets it.
+#[test]
+fn the_block_of_a_lost_claim_is_drawn_with_its_node() {
+    let mut world =
+        Cluster::default().pool("a", "01", ACTIVE).claim("10.0.0.16/28", "a", "n1", "Held").world();
+    let (kind, name) = (Kind::Claim, "10.0.0.16-28".to_owned());
+    world.observe(Observation::Deleted { kind, name, revision: AnyRevision::of(kind, 9) });
+    assert_eq!(
+        drawn(&map(&world, Timestamp::default())),
+        "a 10.0.0.0/24 .f..............\n\x20 1 n1 the claim of 10.0.0.16/28 was lost"
+    );
+}
+
 #[test]
 fn a_range_of_many_blocks_is_few_pieces() {
     let mut cluster = Cluster::default();

@@ -11,7 +11,7 @@ fn what_takes_blocks_without_a_claim_is_counted_and_named() {
     assert_eq!(cluster.blocks("p"), [8, 1, 3, 4]);
     assert_eq!(
         cluster.condition("p", ConditionType::Obstructed),
-        "BlocksUnavailable true: unavailable blocks (ipv4: 4): addresses without a claim on CiliumNode a \
+        "BlocksUnavailable true: unavailable blocks (ipv4: 4): addresses without a claim: CiliumNode a \
          (10.0.0.0/27), the unreadable NodeIPBlock odd (10.0.0.48/32); only reserved addresses \
          in 10.0.0.32/28 (node b)",
     );
@@ -80,7 +80,7 @@ fn a_full_pool_names_who_takes_its_blocks_without_a_claim() {
     };
     check(
         "node b 1\nciliumnode b @51 10.0.0.0/26",
-        "addresses without a claim on CiliumNode b (10.0.0.0/26)",
+        "addresses without a claim: CiliumNode b (10.0.0.0/26)",
         "; remove CIDRs without a claim from the CiliumNodes once no pod uses them, or add a CIDR",
     );
     check(
@@ -90,7 +90,7 @@ fn a_full_pool_names_who_takes_its_blocks_without_a_claim() {
     );
     check(
         "unreadable NodeIPBlock odd 10.0.0.0/26 @41",
-        "addresses without a claim on the unreadable NodeIPBlock odd (10.0.0.0/26)",
+        "addresses without a claim: the unreadable NodeIPBlock odd (10.0.0.0/26)",
         "; correct the unreadable objects, or add a CIDR",
     );
 }
