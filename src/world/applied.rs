@@ -2,9 +2,8 @@
 //!
 //! The server may accept a write, and a mutating webhook undo all of it or a part of it on the way; or another writer
 //! undoes it later. Then the plan asks for the same write again, as it has to, and the answer is never a refusal. Keeps
-//! one invariant: a write that was applied is not repeated without a pause, whatever undoes it. A write that is not
-//! needed any more by the time that it is undone is no repetition when it is needed again: another replica may have
-//! written something else, and rightly so.
+//! one invariant: a write that was applied is not repeated without a pause. A limit per time could not keep it: the status
+//! of a pool may rightly change every second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +32,7 @@ const REPORTED_FROM: u32 = 2;
 /// What a write says, without the version and the time of its decision: two writes that say the same would bring about
 /// the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Content {
+enum Content {
     Claim {
         node: NodeName,
         node_uid: Uid,
@@ -143,13 +142,6 @@ impl Writes {
         }
         let applied = Applied { content, line: write.to_string(), at: now.uptime, n_in_vain };
         self.by_target.insert(write.target(), applied);
-    }
-
-    /// A plan needs nothing to be written: it found the objects as they should be. What was written to one before, and
-    /// is not shown by it, was needed no more, or somebody else has written what is right now. So whoever writes the
-    /// same again does not repeat it.
-    pub(super) fn nothing_is_needed(&mut self, is_shown: impl Fn(&Target, &Content) -> bool) {
-        self.by_target.retain(|target, applied| is_shown(target, &applied.content));
     }
 
     /// The objects that do not keep what is written to them, each with the write, in a line for a person.

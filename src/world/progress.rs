@@ -6,14 +6,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::applied::Content;
 use super::pause::Pause;
 use super::{Remembered, SeenCooling, Sent, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{ClaimState, Reason};
 use crate::model::leadership::Leadership;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::observation::PoolObject;
 use crate::model::plan::{NodePlan, PoolPlan, Unmet};
 use crate::model::request::{
     BumpVersion, ClaimChange, ClaimUpdate, ProbeStep, Publication, Read, Request, Target, UsageProbe,
@@ -124,12 +122,8 @@ impl World {
             self.agenda.wake_node(&plan.node, wake);
         }
         if plan.saw_everything() && plan.requests().is_empty() {
-            let mut writes = std::mem::take(&mut self.remember_of(&plan.node).writes);
-            writes.nothing_is_needed(|target, content| self.shows(target, content));
-            let remembered = self.remember_of(&plan.node);
-            remembered.writes = writes;
             // Whoever did what failed here, nothing of it is left to do.
-            remembered.serving.pause.end();
+            self.remember_of(&plan.node).serving.pause.end();
         }
         if plan.too_many_drains {
             self.stop_reclaim(now.uptime);
@@ -137,35 +131,6 @@ impl World {
         self.note_waiting(plan);
         self.forget_if_gone(&plan.node);
         self.mark_pools_of(&plan.node);
-    }
-
-    /// Whether an object shows what was written to it; also where nobody can tell.
-    fn shows(&self, target: &Target, content: &Content) -> bool {
-        match (content, target) {
-            (Content::Status(status), Target::Pool(pool)) => {
-                self.pool_object(pool).is_some_and(|object| object.status == **status)
-            }
-            (Content::Finalizers(finalizers), Target::Pool(pool)) => {
-                let has_ours = finalizers.iter().any(|name| name == PoolObject::FINALIZER);
-                self.pool_object(pool).is_some_and(|object| object.has_finalizer() == has_ours)
-            }
-            (Content::ClaimStatus(status), Target::Claim(cidr)) => {
-                self.claim(*cidr).is_some_and(|known| known.claim.status == *status)
-            }
-            (Content::Claim { node, node_uid }, Target::Claim(cidr)) => self
-                .claim(*cidr)
-                .is_some_and(|known| known.claim.node == *node && known.claim.node_uid == *node_uid),
-            (Content::Change { uid, change }, Target::Claim(cidr)) => {
-                match self.claim(*cidr).map(|known| &known.claim).filter(|claim| claim.uid == *uid) {
-                    Some(claim) => change.is_shown_by(claim),
-                    None => *change == ClaimChange::Delete,
-                }
-            }
-            (Content::Blocks { added, .. }, Target::CiliumNode(node) | Target::Node(node)) => self
-                .carrier(node)
-                .is_some_and(|carrier| added.iter().all(|cidr| self.reader().carries(carrier, *cidr))),
-            _ => true,
-        }
     }
 
     /// Whether a node lacks only a part of its first grant under a name, and so claims nothing of it: the rest is there for it.
@@ -216,10 +181,8 @@ impl World {
                 if let PoolPlan::UpToDateUntil(wake) = decision {
                     self.agenda.wake_pool(pool, *wake);
                 }
-                if let Some((mut pause, mut writes)) = self.pool_writes.remove(pool) {
+                if let Some((pause, _)) = self.pool_writes.get_mut(pool) {
                     pause.end();
-                    writes.nothing_is_needed(|target, content| self.shows(target, content));
-                    self.pool_writes.insert(pool.clone(), (pause, writes));
                 }
             }
             PoolPlan::Later(wake) => self.agenda.wake_pool(pool, *wake),
