@@ -66,9 +66,9 @@ enum Content {
     },
     Status(Box<PoolStatus>),
     Finalizers(Vec<String>),
-    ClaimStatus(ClaimStatus),
+    ClaimStatus(Box<ClaimStatus>),
     PodIpPool(BTreeMap<Family, PodIpRanges>),
-    Frr(FrrWrite),
+    Frr(Box<FrrWrite>),
 }
 
 impl Content {
@@ -94,9 +94,9 @@ impl Content {
             Write::PoolFinalizers(PoolFinalizersWrite { finalizers, .. }) => {
                 Self::Finalizers(finalizers.clone())
             }
-            Write::ClaimStatus(write) => Self::ClaimStatus(write.status.clone()),
+            Write::ClaimStatus(write) => Self::ClaimStatus(Box::new(write.status.clone())),
             Write::PodIpPool(write) => Self::PodIpPool(write.families.clone()),
-            Write::Frr(write) => Self::Frr(write.clone()),
+            Write::Frr(write) => Self::Frr(Box::new(write.clone())),
         }
     }
 }
@@ -104,12 +104,13 @@ impl Content {
 /// The last write to one object that the server accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Applied {
+    target: Target,
     content: Content,
-    /// The write, for a person.
-    line: String,
     at: Duration,
     /// How many of the last writes, all with this content, had no effect or none that lasted.
     n_in_vain: u32,
+    /// The write, for a person, once so many are reported.
+    line: Option<String>,
 }
 
 impl Applied {
@@ -121,15 +122,18 @@ impl Applied {
 /// How the writes about one node or pool fare.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Writes {
-    by_target: BTreeMap<Target, Applied>,
+    /// The last write to each object. A node has one or two; of a pool there is one per claim whose status changed.
+    last: Vec<Applied>,
 }
 
 impl Writes {
     /// Takes in that the server accepted a write: `pause` ends, or grows if it brought about nothing that lasts.
     pub(super) fn accepted(&mut self, write: &Write, effect: Effect, pause: &mut Pause, now: Now) {
-        self.by_target.retain(|_, applied| applied.is_remembered(now));
-        let content = Content::of(write);
-        let before = self.by_target.get(&write.target()).filter(|applied| applied.content == content);
+        self.last.retain(|applied| applied.is_remembered(now));
+        let (target, content) = (write.target(), Content::of(write));
+        let place = self.last.iter().position(|applied| applied.target == target);
+        let before = place.map(|place| self.last.swap_remove(place));
+        let before = before.filter(|applied| applied.content == content);
         let n_in_vain = match (before, effect) {
             (Some(applied), Effect::Shown | Effect::Missing) => applied.n_in_vain.saturating_add(1),
             (None, Effect::Missing) => 1,
@@ -140,15 +144,17 @@ impl Writes {
         } else {
             pause.lengthen_in_vain(n_in_vain, now);
         }
-        let applied = Applied { content, line: write.to_string(), at: now.uptime, n_in_vain };
-        self.by_target.insert(write.target(), applied);
+        let line = (n_in_vain >= REPORTED_FROM).then(|| write.to_string());
+        if self.last.len() == self.last.capacity() {
+            // A list that grows by itself makes room for four.
+            self.last.reserve_exact(self.last.len().max(1));
+        }
+        self.last.push(Applied { target, content, at: now.uptime, n_in_vain, line });
     }
 
     /// The objects that do not keep what is written to them, each with the write, in a line for a person.
     pub(super) fn in_vain(&self, now: Now) -> impl Iterator<Item = (&Target, &str)> {
-        self.by_target
-            .iter()
-            .filter(move |(_, applied)| applied.n_in_vain >= REPORTED_FROM && applied.is_remembered(now))
-            .map(|(target, applied)| (target, applied.line.as_str()))
+        let remembered = self.last.iter().filter(move |applied| applied.is_remembered(now));
+        remembered.filter_map(|applied| Some((&applied.target, applied.line.as_deref()?)))
     }
 }
