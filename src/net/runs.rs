@@ -11,23 +11,46 @@ use std::collections::BTreeMap;
 /// A set of numbers. A run is a pair of its first and its last number.
 ///
 /// Costs grow with the number of runs, not with the number of members.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct RunSet {
-    /// The last number of each run, by its first.
-    runs: BTreeMap<u128, u128>,
+    runs: Runs,
 }
+
+/// Runs in order.
+#[derive(Debug, Clone)]
+enum Runs {
+    /// A list. The sets of one node have a run or two, and a map of one run takes ten times the memory.
+    Few(Vec<(u128, u128)>),
+    /// The last number of each run, by its first. It stays a map until the set is empty.
+    Many(BTreeMap<u128, u128>),
+}
+
+/// The maximum number of runs in a list. An insertion moves the runs behind it: one KiB at most. The tests need both
+/// forms of small sets.
+const MAX_FEW: usize = if cfg!(test) { 3 } else { 32 };
+
+impl PartialEq for RunSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.runs().eq(other.runs())
+    }
+}
+
+impl Eq for RunSet {}
 
 impl RunSet {
     /// The empty set.
     #[must_use]
     pub const fn new() -> Self {
-        Self { runs: BTreeMap::new() }
+        Self { runs: Runs::Few(Vec::new()) }
     }
 
     /// Whether it has no member.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        match &self.runs {
+            Runs::Few(runs) => runs.is_empty(),
+            Runs::Many(runs) => runs.is_empty(),
+        }
     }
 
     /// How many members it has; saturates.
@@ -57,7 +80,7 @@ impl RunSet {
     /// Its runs, in order.
     #[must_use]
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = (u128, u128)> + '_ {
-        self.runs.iter().map(|(first, last)| (*first, *last))
+        self.runs.beginning_in(0, u128::MAX)
     }
 
     /// The run that `number` is in.
@@ -68,20 +91,23 @@ impl RunSet {
 
     /// The runs that share a member with `first..=last`, whole, from the last to the first.
     pub fn runs_touching(&self, first: u128, last: u128) -> impl Iterator<Item = (u128, u128)> + '_ {
-        let back = self.runs.range(..=last).rev().map(|(start, end)| (*start, *end));
-        back.take_while(move |(_, end)| *end >= first)
+        self.runs.beginning_in(0, last).rev().take_while(move |(_, end)| *end >= first)
     }
 
     /// The runs that share a member with `first..=last`, cut to it, in order.
     pub fn runs_within(&self, first: u128, last: u128) -> impl Iterator<Item = (u128, u128)> + '_ {
         let from = self.run_around(first).map_or(first, |(start, _)| start);
-        self.runs.range(from..=last).map(move |(start, end)| ((*start).max(first), (*end).min(last)))
+        self.runs.beginning_in(from, last).map(move |(start, end)| (start.max(first), end.min(last)))
     }
 
     /// Its members from `first` to `last`.
     #[must_use]
     pub fn within(&self, first: u128, last: u128) -> Self {
-        Self { runs: self.runs_within(first, last).collect() }
+        let mut within = Self::new();
+        for (start, end) in self.runs_within(first, last) {
+            within.runs.insert(start, end);
+        }
+        within
     }
 
     /// Adds the numbers from `first` to `last`.
@@ -93,7 +119,7 @@ impl RunSet {
         while let Some((other_start, other_end)) = self.last_run_to(last.saturating_add(1))
             && other_end >= first.saturating_sub(1)
         {
-            self.runs.remove(&other_start);
+            self.runs.remove(other_start);
             start = start.min(other_start);
             end = end.max(other_end);
             if other_start <= first {
@@ -108,7 +134,7 @@ impl RunSet {
         while let Some((start, end)) = self.last_run_to(last)
             && end >= first
         {
-            self.runs.remove(&start);
+            self.runs.remove(start);
             if end > last {
                 self.runs.insert(last + 1, end);
             }
@@ -137,7 +163,66 @@ impl RunSet {
 
     /// The last run that begins at or before `number`.
     fn last_run_to(&self, number: u128) -> Option<(u128, u128)> {
-        self.runs.range(..=number).next_back().map(|(start, end)| (*start, *end))
+        self.runs.beginning_in(0, number).next_back()
+    }
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl Runs {
+    /// The runs that begin in `first..=last`, in order.
+    fn beginning_in(&self, first: u128, last: u128) -> impl DoubleEndedIterator<Item = (u128, u128)> + '_ {
+        let (few, many) = match self {
+            Self::Few(runs) => {
+                let from = runs.partition_point(|(start, _)| *start < first);
+                let to = runs.partition_point(|(start, _)| *start <= last);
+                (&runs[from..to], None)
+            }
+            Self::Many(runs) => (&[][..], Some(runs.range(first..=last))),
+        };
+        let many = many.into_iter().flatten().map(|(start, end)| (*start, *end));
+        few.iter().copied().chain(many)
+    }
+
+    /// Adds a run that touches none of the others.
+    fn insert(&mut self, start: u128, end: u128) {
+        match self {
+            Self::Few(runs) if runs.len() < MAX_FEW => {
+                if runs.len() == runs.capacity() {
+                    // A list that grows by itself makes room for four.
+                    runs.reserve_exact(runs.len().max(1));
+                }
+                runs.insert(runs.partition_point(|(other, _)| *other < start), (start, end));
+            }
+            Self::Few(runs) => {
+                let others = std::mem::take(runs).into_iter();
+                *self = Self::Many(others.chain([(start, end)]).collect());
+            }
+            Self::Many(runs) => {
+                runs.insert(start, end);
+            }
+        }
+    }
+
+    /// Removes the run that begins there.
+    fn remove(&mut self, start: u128) {
+        match self {
+            Self::Few(runs) => {
+                if let Ok(place) = runs.binary_search_by_key(&start, |(start, _)| *start) {
+                    runs.remove(place);
+                }
+            }
+            Self::Many(runs) => {
+                runs.remove(&start);
+                if runs.is_empty() {
+                    *self = Self::default();
+                }
+            }
+        }
     }
 }
 
@@ -192,6 +277,13 @@ mod tests {
                 let runs: Vec<_> = set.runs().collect();
                 prop_assert!(runs.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "adjacent runs: {:?}", runs);
             }
+            let mut equal = RunSet::new();
+            for number in &model {
+                equal.insert_run(*number, *number);
+            }
+            prop_assert_eq!(&set, &equal);
+            equal.insert_run(70, 70);
+            prop_assert_ne!(&set, &equal);
             for (first, last) in [(3, 17), (0, 63), (20, 20)] {
                 let within: Vec<u128> =
                     set.runs_within(first + offset, last + offset).flat_map(|(f, l)| f..=l).collect();
