@@ -6,3 +6,4 @@ pub mod cidr;
 pub mod notation;
 pub mod prefixes;
 pub mod runs;
+pub mod small_set;

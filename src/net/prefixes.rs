@@ -10,12 +10,13 @@
 use std::collections::BTreeMap;
 
 use crate::net::cidr::Cidr;
+use crate::net::small_set::SmallSet;
 
 /// Items filed under prefixes, any number under each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrefixIndex<T> {
-    /// The items of each prefix, sorted; never an empty list.
-    entries: BTreeMap<Cidr, Vec<T>>,
+    /// The items of each prefix; never an empty set.
+    entries: BTreeMap<Cidr, SmallSet<T>>,
     /// How many prefixes of each length there are. The key is the prefix of that length at position 0.
     lengths: BTreeMap<Cidr, usize>,
 }
@@ -31,23 +32,17 @@ impl<T: Ord> PrefixIndex<T> {
     pub fn insert(&mut self, cidr: Cidr, item: T) -> bool {
         let items = self.entries.entry(cidr).or_insert_with(|| {
             *self.lengths.entry(cidr.same_size_at(0)).or_default() += 1;
-            // Nearly every prefix has one item, and a list that grows makes room for four.
-            Vec::with_capacity(1)
+            SmallSet::default()
         });
-        match items.binary_search(&item) {
-            Ok(_) => false,
-            Err(place) => {
-                items.insert(place, item);
-                true
-            }
-        }
+        items.insert(item)
     }
 
     /// Removes `item` from under `cidr`; `false` when it was not there.
     pub fn remove(&mut self, cidr: Cidr, item: &T) -> bool {
         let Some(items) = self.entries.get_mut(&cidr) else { return false };
-        let Ok(place) = items.binary_search(item) else { return false };
-        items.remove(place);
+        if !items.remove(item) {
+            return false;
+        }
         if items.is_empty() {
             self.entries.remove(&cidr);
             let length = cidr.same_size_at(0);
@@ -64,7 +59,7 @@ impl<T: Ord> PrefixIndex<T> {
     /// What is filed under exactly `cidr`, sorted.
     #[must_use]
     pub fn at(&self, cidr: Cidr) -> &[T] {
-        self.entries.get(&cidr).map_or(&[], Vec::as_slice)
+        self.entries.get(&cidr).map_or(&[], SmallSet::as_slice)
     }
 
     /// Everything filed under a prefix that shares an address with `cidr`: those around it, widest first, then
