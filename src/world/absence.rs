@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::beside_claims::addresses_of;
 use super::{LostClaim, SeenCooling, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, Reason};
@@ -80,8 +81,9 @@ impl World {
             return;
         }
         self.mark_pools_of(name);
-        if let Some(before) = self.nodes.remove(name) {
-            self.set_routed(name, Some(&before));
+        let gone = self.nodes.remove(name);
+        if let Some(gone) = &gone {
+            self.set_routed(name, Some(gone));
             self.cool_anew(name);
             if self.derive_publisher_of(name) {
                 self.mark_all_pools();
@@ -95,7 +97,8 @@ impl World {
             remembered.absent_as_of = None;
         }
         self.set_selection(name, None);
-        self.set_own_addresses(Kind::Node, name, Vec::new());
+        let addresses = gone.map(|gone| addresses_of(&gone)).unwrap_or_default();
+        self.set_own_addresses(Kind::Node, name, &addresses, &[]);
         self.update_carried(name);
         self.node_changed(name);
         self.forget_if_gone(name);
@@ -115,10 +118,11 @@ impl World {
         if self.cilium_nodes.get(name).is_some_and(|known| known.revision > revision) {
             return;
         }
-        if let Some(before) = self.cilium_nodes.remove(name) {
-            self.remember(before);
+        if let Some(gone) = self.cilium_nodes.remove(name) {
+            let addresses = gone.addresses.clone();
+            self.remember(*gone);
+            self.set_own_addresses(Kind::CiliumNode, name, &addresses, &[]);
         }
-        self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
         self.update_carried(name);
         self.update_handshake(name);
         self.settle_lost_claims(name);

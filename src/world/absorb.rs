@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::absence::Departure;
+use super::beside_claims::addresses_of;
 use super::{KnownClaim, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, block_name, block_named};
@@ -86,7 +87,7 @@ impl World {
     }
 
     pub(super) fn claim_named(&self, name: &str) -> Option<&KnownClaim> {
-        self.claims.get(&block_named(name)?)
+        self.claim(block_named(name)?)
     }
 
     /// The watch of a kind has come so far.
@@ -124,8 +125,8 @@ impl World {
         if let Some(remembered) = self.remembered.get_mut(&name) {
             remembered.presence = None;
         }
-        let addresses = node.addresses.iter().map(|address| address.address).collect();
-        self.set_own_addresses(Kind::Node, &name, addresses);
+        let own_before = self.node(&name).map(addresses_of).unwrap_or_default();
+        self.set_own_addresses(Kind::Node, &name, &own_before, &addresses_of(&node));
         self.mark_pools_of(&name);
         let is_labelled_anew = self.nodes.get(&name).is_none_or(|before| before.labels != node.labels);
         if is_labelled_anew {
@@ -137,8 +138,8 @@ impl World {
             .get(&name)
             .map(|before| self.reader_of(&name).carried_by_node(before))
             .unwrap_or_default();
-        let before = self.nodes.insert(name.clone(), node);
-        self.set_routed(&name, before.as_ref());
+        let before = self.nodes.insert(name.clone(), Box::new(node));
+        self.set_routed(&name, before.as_deref());
         if is_labelled_anew && self.derive_publisher_of(&name) {
             // Pools tell under which names they give blocks.
             self.mark_all_pools();
@@ -167,10 +168,11 @@ impl World {
             }
             _ => {}
         }
-        self.set_own_addresses(Kind::CiliumNode, &name, cilium_node.addresses.clone());
+        let own_before = self.cilium_node(&name).map(|known| known.addresses.clone()).unwrap_or_default();
+        self.set_own_addresses(Kind::CiliumNode, &name, &own_before, &cilium_node.addresses);
         let uid = cilium_node.uid.clone();
-        match self.cilium_nodes.insert(name.clone(), cilium_node) {
-            Some(before) if before.uid != uid => self.remember(before),
+        match self.cilium_nodes.insert(name.clone(), Box::new(cilium_node)) {
+            Some(before) if before.uid != uid => self.remember(*before),
             Some(before) => {
                 self.note_use_written(&before);
                 self.note_answered(&before);
@@ -222,7 +224,7 @@ impl World {
         if self.remaining.get(&cidr).is_some_and(|seen| !seen.is_of(&claim)) {
             self.remaining.remove(&cidr);
         }
-        let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
+        let before = self.claims.insert(cidr, Box::new(KnownClaim { claim, shown, confirmed }));
         let before_pool = before.as_ref().map(|before| before.claim.pool.clone());
         self.move_claim(cidr, before_pool.as_ref(), Some(&pool));
         self.take(cidr, Occupant::Claim);

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::World;
-use super::selection::remove;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
+use crate::model::node::Node;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 use crate::publisher;
@@ -15,8 +15,7 @@ use crate::publisher;
 impl World {
     /// What the objects of a node carry, in whatever mode, outside its claims.
     pub(super) fn carried(&self, node: &NodeName) -> AddressSet {
-        let mut carried =
-            self.cilium_nodes.get(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
+        let mut carried = self.cilium_node(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
         if let Some(object) = self.nodes.get(node) {
             carried.extend_with(&self.reader_of(node).carried_by_node(object));
         }
@@ -60,29 +59,39 @@ impl World {
         }
     }
 
-    pub(super) fn set_own_addresses(&mut self, kind: Kind, name: &NodeName, addresses: Vec<IpAddr>) {
-        let key = (kind, name.clone());
-        let before = self.own_addresses.get(&key).map_or(&[][..], Vec::as_slice);
-        if before == addresses {
+    /// The addresses of this object of a node are `after` from now on, and were `before`.
+    pub(super) fn set_own_addresses(
+        &mut self,
+        kind: Kind,
+        name: &NodeName,
+        before: &[IpAddr],
+        after: &[IpAddr],
+    ) {
+        if before == after {
             return;
         }
-        let mut changed: BTreeSet<IpAddr> = addresses.iter().copied().collect();
-        for address in &addresses {
-            self.node_addresses.entry(*address).or_default().insert(key.clone());
+        let owner = (kind, name.clone());
+        let before: BTreeSet<IpAddr> = before.iter().copied().collect();
+        let after: BTreeSet<IpAddr> = after.iter().copied().collect();
+        for address in after.difference(&before) {
+            self.node_addresses.entry(*address).or_default().insert(owner.clone());
         }
-        let before = self.own_addresses.insert(key.clone(), addresses).unwrap_or_default();
-        for address in before.into_iter().collect::<BTreeSet<IpAddr>>() {
-            if !changed.remove(&address) {
-                changed.insert(address);
-                remove(&mut self.node_addresses, &address, &key);
+        for address in before.difference(&after) {
+            if let Some(owners) = self.node_addresses.get_mut(address) {
+                owners.remove(&owner);
+                if owners.is_empty() {
+                    self.node_addresses.remove(address);
+                }
             }
         }
-        if self.own_addresses.get(&key).is_some_and(Vec::is_empty) {
-            self.own_addresses.remove(&key);
-        }
         // No block may be given out of which nodes have every address themselves.
-        for address in changed {
-            self.addresses_released(Cidr::single(address));
+        for address in before.symmetric_difference(&after) {
+            self.addresses_released(Cidr::single(*address));
         }
     }
+}
+
+/// The addresses of a Node itself.
+pub(super) fn addresses_of(node: &Node) -> Vec<IpAddr> {
+    node.addresses.iter().map(|address| address.address).collect()
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use super::beside_claims::addresses_of;
 use super::selection::Selectors;
 use super::{SeenCooling, World, readable, reservations};
 use crate::ledger::{Difference, Occupant};
@@ -15,6 +16,7 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::node::Node;
 use crate::net::cidr::Cidr;
 use crate::net::prefixes::PrefixIndex;
+use crate::net::small_set::SmallSet;
 use crate::publisher;
 
 /// Something that the world derives and that differs from its objects.
@@ -30,9 +32,7 @@ pub enum Inconsistency {
     ClaimsByNode(NodeName),
     /// The claims that name this pool.
     ClaimsByPool(PoolName),
-    /// The addresses of this node's objects.
-    OwnAddresses(NodeName),
-    /// The count of objects that have this address as their own.
+    /// The objects that have this address as their own.
     NodeAddresses(IpAddr),
     /// The index of the podCIDRs of Nodes.
     Routed,
@@ -88,11 +88,8 @@ impl fmt::Display for Inconsistency {
                 "the index of claims of node {node} does not match the \
                  claims"
             ),
-            Self::OwnAddresses(node) => {
-                write!(f, "the index of addresses of node {node} does not match its objects")
-            }
             Self::NodeAddresses(address) => {
-                write!(f, "the count of nodes with address {address} does not match the objects")
+                write!(f, "the index of nodes with address {address} does not match the objects")
             }
             Self::Selection(node) => {
                 write!(f, "the index of pools of node {node} does not match the selectors")
@@ -190,7 +187,7 @@ impl World {
     }
 
     fn check_claims_by_node(&self, found: &mut Vec<Inconsistency>) {
-        let mut expected: BTreeMap<NodeName, BTreeSet<Cidr>> = BTreeMap::new();
+        let mut expected: BTreeMap<NodeName, SmallSet<Cidr>> = BTreeMap::new();
         for (cidr, known) in &self.claims {
             expected.entry(known.claim.node.clone()).or_default().insert(*cidr);
         }
@@ -203,23 +200,17 @@ impl World {
     }
 
     fn check_addresses(&self, found: &mut Vec<Inconsistency>) {
-        let of_nodes = self.nodes.values().map(|node| {
-            let addresses = node.addresses.iter().map(|address| address.address).collect();
-            ((Kind::Node, node.name.clone()), addresses)
+        let of_nodes = self.nodes.values().flat_map(|node| {
+            let owner = (Kind::Node, node.name.clone());
+            addresses_of(node).into_iter().map(move |address| (address, owner.clone()))
         });
-        let of_cilium_nodes = self
-            .cilium_nodes
-            .values()
-            .map(|cilium_node| ((Kind::CiliumNode, cilium_node.name.clone()), cilium_node.addresses.clone()));
-        let own: BTreeMap<(Kind, NodeName), Vec<IpAddr>> =
-            of_nodes.chain(of_cilium_nodes).filter(|(_, addresses)| !addresses.is_empty()).collect();
-        let differ = differing(&own, &self.own_addresses);
-        found.extend(differ.map(|(_, node)| Inconsistency::OwnAddresses(node.clone())));
-        let mut holders: BTreeMap<IpAddr, BTreeSet<(Kind, NodeName)>> = BTreeMap::new();
-        for (owner, addresses) in &own {
-            for address in addresses {
-                holders.entry(*address).or_default().insert(owner.clone());
-            }
+        let of_cilium_nodes = self.cilium_nodes.values().flat_map(|cilium_node| {
+            let owner = (Kind::CiliumNode, cilium_node.name.clone());
+            cilium_node.addresses.iter().map(move |address| (*address, owner.clone()))
+        });
+        let mut holders: BTreeMap<IpAddr, SmallSet<(Kind, NodeName)>> = BTreeMap::new();
+        for (address, owner) in of_nodes.chain(of_cilium_nodes) {
+            holders.entry(address).or_default().insert(owner);
         }
         found.extend(differing(&holders, &self.node_addresses).copied().map(Inconsistency::NodeAddresses));
         let mut routed = PrefixIndex::default();

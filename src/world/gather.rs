@@ -152,7 +152,6 @@ impl Gathering {
             lost_claims: BTreeMap::new(),
             lost_ahead: BTreeSet::new(),
             ledger: Ledger::default(),
-            own_addresses: BTreeMap::new(),
             node_addresses: BTreeMap::new(),
             routed: PrefixIndex::default(),
             selection: BTreeMap::new(),

@@ -18,7 +18,7 @@ impl World {
     /// What the last read of a node's Pods found.
     #[must_use]
     pub fn look(&self, node: &NodeName) -> Option<&Look> {
-        self.remembered.get(node)?.look.as_ref()
+        self.remembered.get(node)?.look.as_deref()
     }
 
     /// The same, where it was read after this version of the node's carrier was known.
@@ -41,6 +41,6 @@ impl World {
             let is_listed = |address: IpAddr| self.reader().n_used_in(carrier, Cidr::single(address)) > 0;
             unlisted.extend(pods.holders.keys().copied().filter(|address| !is_listed(*address)));
         }
-        self.remember_of(node).look = Some(Look { after, at: now.uptime, found, unlisted });
+        self.remember_of(node).look = Some(Box::new(Look { after, at: now.uptime, found, unlisted }));
     }
 }

@@ -26,18 +26,18 @@ impl World {
     /// A Node.
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
-        self.nodes.get(name)
+        self.nodes.get(name).map(Box::as_ref)
     }
 
     /// All Nodes.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.values()
+        self.nodes.values().map(Box::as_ref)
     }
 
     /// A CiliumNode.
     #[must_use]
     pub fn cilium_node(&self, name: &NodeName) -> Option<&CiliumNode> {
-        self.cilium_nodes.get(name)
+        self.cilium_nodes.get(name).map(Box::as_ref)
     }
 
     /// The object of a pool, readable or not.
@@ -81,17 +81,17 @@ impl World {
     /// A claim.
     #[must_use]
     pub fn claim(&self, cidr: Cidr) -> Option<&KnownClaim> {
-        self.claims.get(&cidr)
+        self.claims.get(&cidr).map(Box::as_ref)
     }
 
     /// All claims.
     pub fn claims(&self) -> impl Iterator<Item = &KnownClaim> {
-        self.claims.values()
+        self.claims.values().map(Box::as_ref)
     }
 
     /// The claims of a node, in numeric order.
     pub fn claims_of(&self, node: &NodeName) -> impl Iterator<Item = &KnownClaim> {
-        self.claims_of.get(node).into_iter().flatten().filter_map(|cidr| self.claims.get(cidr))
+        self.claims_of.get(node).into_iter().flatten().filter_map(|cidr| self.claim(*cidr))
     }
 
     /// The other claims that share an address with a claim, in numeric order.
@@ -441,10 +441,8 @@ impl World {
     #[must_use]
     pub fn carrier(&self, name: &NodeName) -> Option<Carrier<'_>> {
         match self.reader.carrier_kind() {
-            Kind::Node => self.nodes.get(name).map(Carrier::Node),
-            Kind::CiliumNode | Kind::Pool | Kind::Claim => {
-                self.cilium_nodes.get(name).map(Carrier::CiliumNode)
-            }
+            Kind::Node => self.node(name).map(Carrier::Node),
+            Kind::CiliumNode | Kind::Pool | Kind::Claim => self.cilium_node(name).map(Carrier::CiliumNode),
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Knows no world: values with their own small rules only.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::applied::Writes;
@@ -63,7 +63,7 @@ pub struct Serving {
     /// How long it waits because its writes are not applied.
     pub pause: Pause,
     /// Since when what its last plans found of it is the case.
-    pub lasting: BTreeMap<Lasting, Duration>,
+    pub lasting: Vec<(Lasting, Duration)>,
     /// When a block of it was last kept that was on its way off.
     pub last_kept: Option<Duration>,
     /// How often in a row its agent has gone on with a block that was taken off.
@@ -80,15 +80,17 @@ impl Serving {
     /// Since when this has been the case.
     #[must_use]
     pub fn since(&self, lasting: Lasting) -> Option<Duration> {
-        self.lasting.get(&lasting).copied()
+        self.lasting.iter().find(|(of, _)| *of == lasting).map(|(_, since)| *since)
     }
 
     /// Takes in what a plan found that looked this far.
     pub(super) fn note_lasting(&mut self, plan: &NodePlan, now: Duration) {
-        self.lasting.retain(|lasting, _| plan.lasting.contains(lasting) || (plan.scope != Scope::Whole));
+        self.lasting.retain(|(lasting, _)| plan.lasting.contains(lasting) || (plan.scope != Scope::Whole));
         let found = plan.lasting.iter().filter(|found| plan.scope == Scope::Whole || found.is_seen_early());
         for found in found {
-            self.lasting.entry(*found).or_insert(now);
+            if self.since(*found).is_none() {
+                self.lasting.push((*found, now));
+            }
         }
     }
 
@@ -143,7 +145,7 @@ pub(super) struct Remembered {
     /// The last answer of its agent to a question.
     pub(super) answered: Option<Answered>,
     /// What the last read of its Pods found.
-    pub(super) look: Option<Look>,
+    pub(super) look: Option<Box<Look>>,
 }
 
 /// What an agent has answered.

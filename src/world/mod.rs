@@ -57,6 +57,7 @@ use crate::model::request::Target;
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
 use crate::net::prefixes::PrefixIndex;
+use crate::net::small_set::SmallSet;
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::{Mode, Publisher};
 use agenda::{Agenda, Place, Turn};
@@ -81,10 +82,11 @@ pub struct World {
     leadership: Leadership,
     reader: Publisher,
     pools: BTreeMap<PoolName, PoolObject>,
-    nodes: BTreeMap<NodeName, Node>,
-    cilium_nodes: BTreeMap<NodeName, CiliumNode>,
-    claims: BTreeMap<Cidr, KnownClaim>,
-    claims_of: BTreeMap<NodeName, BTreeSet<Cidr>>,
+    // A map has room for more entries than it has, so what it holds many of is in boxes.
+    nodes: BTreeMap<NodeName, Box<Node>>,
+    cilium_nodes: BTreeMap<NodeName, Box<CiliumNode>>,
+    claims: BTreeMap<Cidr, Box<KnownClaim>>,
+    claims_of: BTreeMap<NodeName, SmallSet<Cidr>>,
     unreadable: UnreadableObjects,
     /// How far the watch of each kind has come.
     positions: BTreeMap<Kind, AnyRevision>,
@@ -101,10 +103,8 @@ pub struct World {
     /// Whose claims were lost, and as of when: the watch of CiliumNodes has not come so far.
     lost_ahead: BTreeSet<(Revision, Option<NodeName>)>,
     ledger: Ledger,
-    /// The addresses of nodes themselves, by where they were found.
-    own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
-    /// The same by address.
-    node_addresses: BTreeMap<IpAddr, BTreeSet<(Kind, NodeName)>>,
+    /// The objects that have each of the addresses of nodes themselves.
+    node_addresses: BTreeMap<IpAddr, SmallSet<(Kind, NodeName)>>,
     /// The podCIDRs of Nodes.
     routed: PrefixIndex<NodeName>,
     /// The pools that select each node, in the order in which it asks them.
@@ -114,7 +114,7 @@ pub struct World {
     /// The claims that name each pool.
     claims_in: BTreeMap<PoolName, BTreeSet<Cidr>>,
     /// What is remembered of each node beside its objects; goes with the last of them.
-    remembered: BTreeMap<NodeName, Remembered>,
+    remembered: BTreeMap<NodeName, Box<Remembered>>,
     /// How long each pool waits because its writes are not applied, and what was last written to it.
     pool_writes: BTreeMap<PoolName, (Pause, Writes)>,
     in_flight: BTreeMap<Target, Sent>,

@@ -54,7 +54,7 @@ impl World {
     /// The podCIDRs of a Node are these from now on, and were those of `before`.
     pub(super) fn set_routed(&mut self, name: &NodeName, before: Option<&Node>) {
         let before = before.map(publisher::pod_cidrs_of).unwrap_or_default();
-        let after = self.nodes.get(name).map(publisher::pod_cidrs_of).unwrap_or_default();
+        let after = self.nodes.get(name).map(Box::as_ref).map(publisher::pod_cidrs_of).unwrap_or_default();
         if before == after {
             return;
         }

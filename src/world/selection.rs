@@ -23,7 +23,7 @@ impl World {
 
     /// The claims that name this pool, in numeric order.
     pub fn claims_of_pool(&self, pool: &PoolName) -> impl Iterator<Item = &KnownClaim> {
-        self.claims_in.get(pool).into_iter().flatten().filter_map(|cidr| self.claims.get(cidr))
+        self.claims_in.get(pool).into_iter().flatten().filter_map(|cidr| self.claim(*cidr))
     }
 
     /// Whether a block of this pool may exist: there is a claim of it, readable or not, or one is being created, or was
@@ -145,9 +145,9 @@ impl World {
         let was_selected = self.selected.remove(name).unwrap_or_default();
         let mut is_selected = BTreeSet::new();
         let compared: Vec<&Node> = if selects_the_same {
-            was_selected.iter().filter_map(|node| self.nodes.get(node)).collect()
+            was_selected.iter().filter_map(|node| self.nodes.get(node)).map(Box::as_ref).collect()
         } else {
-            self.nodes.values().collect()
+            self.nodes.values().map(Box::as_ref).collect()
         };
         for node in compared {
             let pool = after.filter(|pool| pool.selector.matches(&node.labels));

@@ -110,7 +110,7 @@ impl World {
 
     /// A CiliumNode is there in another version than `before`. Notes which agent has written its use, if one has.
     pub(super) fn note_use_written(&mut self, before: &CiliumNode) {
-        let Some(now) = self.cilium_nodes.get(&before.name).map(Carrier::CiliumNode) else { return };
+        let Some(now) = self.cilium_node(&before.name).map(Carrier::CiliumNode) else { return };
         if self.reader().wrote_use(Carrier::CiliumNode(before), now) {
             let use_writer = self.agent_on(&before.name).ok().map(|agent| writer(now, agent));
             self.remember_of(&before.name).use_writer = use_writer;

@@ -79,7 +79,7 @@ async fn nothing_is_decided_on_a_world_that_is_not_what_its_objects_say() {
         readiness @ (Readiness::Ready | Readiness::Passive(_)) => panic!("{readiness:?}"),
     };
     assert!(
-        reason.contains("the count of nodes with address 127.0.0.1 does not match the objects"),
+        reason.contains("the index of nodes with address 127.0.0.1 does not match the objects"),
         "{reason}"
     );
     let differences = vec![Inconsistency::NodeAddresses("127.0.0.1".parse().unwrap())];
