@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use crate::net::address_map::AddressMap;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -16,13 +17,13 @@ pub struct CrdFields {
     /// The keys of `spec.ipam.pool`.
     pub pool: AddressSet,
     /// The entries of the pool that have an `owner`.
-    pub owners: BTreeMap<IpAddr, String>,
+    pub owners: AddressMap<String>,
     /// `spec.ipam.min-allocate`. We don't write it, but it can hang an agent.
     pub min_allocate: u32,
     /// The keys of `status.ipam.used`; `None` where it is null, which says nothing about use.
     pub used: Option<AddressSet>,
     /// Those of them that the agent has for itself, and for what.
-    pub own: BTreeMap<IpAddr, &'static str>,
+    pub own: AddressMap<&'static str>,
     /// `status.ipam.release-ips`.
     pub marks: BTreeMap<IpAddr, ReleaseMark>,
 }
@@ -43,7 +44,7 @@ impl CrdFields {
     /// Whether an entry of the pool has our fence.
     #[must_use]
     pub fn is_fenced(&self, address: IpAddr) -> bool {
-        self.owners.get(&address).is_some_and(|owner| owner == FENCE)
+        self.owners.get(address).is_some_and(|owner| owner == FENCE)
     }
 }
 
@@ -68,7 +69,7 @@ pub struct FormerCrd {
     /// Its podCIDRs, in their order.
     pub pod_cidrs: Vec<Cidr>,
     /// The entries of its pool that had an owner.
-    pub owners: BTreeMap<IpAddr, String>,
+    pub owners: AddressMap<String>,
 }
 
 /// What a write changes in the fields of [`CrdFields`].
@@ -124,7 +125,7 @@ impl CrdChange {
                     fields.pool.insert(*address);
                     fields.owners.extend(owner.map(|owner| (*address, owner.to_owned())));
                 }
-                fields.owners.retain(|address, _| !unfenced.contains(*address));
+                fields.owners.retain(|address, _| !unfenced.contains(address));
                 Some(fields)
             }
             Self::Marks(_) | Self::Fence(_) | Self::TakeOff { .. } => None,

@@ -3,9 +3,9 @@
 //! `wire` reads and writes it, `publisher` interprets it, and no other room names it (`tests/it/layout.rs`).
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use super::revision::Revision;
+use crate::net::address_map::AddressMap;
 use crate::net::cidr::{Cidr, Family};
 
 /// The fields of a CiliumNode that the multi-pool mode uses.
@@ -16,7 +16,7 @@ pub struct PoolsFields {
     /// `spec.ipam.pools.allocated`: what the agent may give to pods, by Cilium pool.
     pub allocated: Vec<Allocated>,
     /// The addresses that its agent has for itself, each with what for. Which addresses pods use is not said.
-    pub own: BTreeMap<IpAddr, &'static str>,
+    pub own: AddressMap<&'static str>,
     /// `status.ipam.operator-status.error`: what cilium-operator reports where it serves the node.
     pub operator_error: Option<String>,
 }

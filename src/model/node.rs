@@ -115,13 +115,24 @@ pub struct Annotated {
     pub cidr: Cidr,
 }
 
-/// An address of a Node, with its type, such as `InternalIP`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An address of a Node, with its type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeAddress {
     /// The type.
-    pub kind: String,
+    pub kind: AddressKind,
     /// The address.
     pub address: IpAddr,
+}
+
+/// The type of an address of a Node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressKind {
+    /// `InternalIP`.
+    Internal,
+    /// `ExternalIP`.
+    External,
+    /// Any other, such as `InternalDNS`.
+    Other,
 }
 
 /// A CiliumNode: what the agent of a node reports, and which addresses it may give to pods.

@@ -1,6 +1,7 @@
 //! Addresses as values: prefixes, sets of addresses, and an index of prefixes. Knows nothing of pools, nodes or
 //! Kubernetes.
 
+pub mod address_map;
 pub mod addresses;
 pub mod cidr;
 pub mod notation;

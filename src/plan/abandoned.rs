@@ -67,8 +67,8 @@ pub(super) fn advice(world: &World, publisher: &Publisher, claim: &Claim) -> Str
 fn may_be_abandoned(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     let has_agents_own = |carrier: Carrier<'_>| match carrier {
         Carrier::CiliumNode(seen) => {
-            let mut own = seen.crd.own.keys().chain(seen.pools.own.keys());
-            own.any(|address| claim.cidr.contains(*address))
+            let in_pool = seen.crd.own.entries_in(claim.cidr);
+            in_pool.chain(seen.pools.own.entries_in(claim.cidr)).next().is_some()
         }
         Carrier::Node(_) => false,
     };

@@ -10,6 +10,7 @@ use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
+use crate::model::node::AddressKind;
 use crate::model::pool::Pool;
 use crate::net::cidr::Cidr;
 use crate::publisher;
@@ -114,7 +115,7 @@ fn own_network(world: &World, pool: &Pool) -> Option<Finding> {
 pub(super) fn shared_internal_ips(world: &World) -> BTreeMap<IpAddr, BTreeSet<&NodeName>> {
     let is_internal = |node: &NodeName, address: IpAddr| {
         let own = world.node(node).into_iter().flat_map(|node| &node.addresses);
-        own.into_iter().any(|own| own.address == address && own.kind == "InternalIP")
+        own.into_iter().any(|own| own.address == address && own.kind == AddressKind::Internal)
     };
     let mut shared = BTreeMap::<IpAddr, BTreeSet<&NodeName>>::new();
     for (address, nodes) in world.shared_node_addresses() {

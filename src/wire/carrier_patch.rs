@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::multi_pool;
-use super::node::{LATER_THAN, pod_cidr_annotations};
+use super::node::{LATER_THAN, name_of, pod_cidr_annotations};
 use super::precondition::bound_to;
 use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, FENCE, MarkChange};
@@ -125,8 +125,7 @@ pub fn new_cilium_node(new: &NewCiliumNode) -> Value {
     let addresses: Vec<Value> = new
         .addresses
         .iter()
-        .filter(|address| matches!(address.kind.as_str(), "InternalIP" | "ExternalIP"))
-        .map(|address| json!({ "type": address.kind, "ip": address.address.to_string() }))
+        .filter_map(|of| Some(json!({ "type": name_of(of.kind)?, "ip": of.address.to_string() })))
         .collect();
     json!({
         "apiVersion": "cilium.io/v2",
@@ -145,21 +144,20 @@ pub fn new_cilium_node(new: &NewCiliumNode) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::node::NodeAddress;
+    use crate::model::node::{AddressKind, NodeAddress};
 
     #[test]
     fn a_new_ciliumnode_has_what_its_agent_would_write() {
-        let address =
-            |kind: &str, text: &str| NodeAddress { kind: kind.into(), address: text.parse().unwrap() };
+        let address = |kind: AddressKind, text: &str| NodeAddress { kind, address: text.parse().unwrap() };
         let new = NewCiliumNode {
             node: "n".into(),
             node_uid: "1-2-3".into(),
             labels: [("zone".to_owned(), "a".to_owned())].into(),
             addresses: vec![
-                address("InternalIP", "192.0.2.1"),
-                address("InternalIP", "2001:db8:0::1"),
-                address("ExternalIP", "198.51.100.1"),
-                address("InternalDNS", "203.0.113.1"),
+                address(AddressKind::Internal, "192.0.2.1"),
+                address(AddressKind::Internal, "2001:db8:0::1"),
+                address(AddressKind::External, "198.51.100.1"),
+                address(AddressKind::Other, "203.0.113.1"),
             ],
         };
         let expected = json!({

@@ -20,6 +20,7 @@ use crate::model::multi_pool::PoolsFields;
 use crate::model::node::{CiliumNode, Malformed};
 use crate::model::observation::Object;
 use crate::model::revision::{Custom, Revision};
+use crate::net::address_map::AddressMap;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -77,7 +78,7 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
         crd: CrdFields {
             pod_cidrs,
             pool: pool.keys.addresses,
-            owners: pool.owners,
+            owners: pool.owners.into_iter().collect(),
             min_allocate: ipam.min_allocate.unwrap_or_default(),
             own: used.as_ref().map(|used| used.own.clone()).unwrap_or_default(),
             used: used.map(|used| used.keys.addresses),
@@ -97,7 +98,7 @@ fn own_addresses(
     addresses: &[WireAddress],
     health: Option<&WireOwn>,
     ingress: Option<&WireOwn>,
-) -> BTreeMap<IpAddr, &'static str> {
+) -> AddressMap<&'static str> {
     let router = addresses.iter().filter(|entry| entry.of == "CiliumInternalIP").map(|entry| &entry.ip);
     let both = |own: Option<&WireOwn>| own.into_iter().flat_map(WireOwn::texts).collect::<Vec<_>>();
     let of = |texts: Vec<String>, purpose: &'static str| {
@@ -116,7 +117,7 @@ pub(super) fn read_cidrs(
     texts: Vec<String>,
     malformed: &mut Vec<Malformed>,
 ) -> Vec<Cidr> {
-    let mut cidrs = Vec::new();
+    let mut cidrs = Vec::with_capacity(texts.len());
     for (index, text) in texts.into_iter().enumerate() {
         let meant = Cidr::parse_lenient(&text).filter(|cidr| can_be_real(kind, *cidr));
         cidrs.extend(meant);
@@ -247,7 +248,7 @@ impl Keys {
 #[derive(Debug, Default)]
 struct Used {
     keys: Keys,
-    own: BTreeMap<IpAddr, &'static str>,
+    own: AddressMap<&'static str>,
 }
 
 impl<'de> Deserialize<'de> for Used {
@@ -344,7 +345,7 @@ impl<'de> Deserialize<'de> for Marks {
 #[derive(Debug, Default)]
 struct Entries {
     keys: Keys,
-    owners: BTreeMap<IpAddr, String>,
+    owners: Vec<(IpAddr, String)>,
 }
 
 impl<'de> Deserialize<'de> for Entries {
@@ -369,7 +370,7 @@ impl<'de> Deserialize<'de> for Entries {
                     let address = entries.keys.insert(&key);
                     let owner = entry.and_then(|entry| entry.owner).filter(|owner| !owner.is_empty());
                     if let (Some(address), Some(owner)) = (address, owner) {
-                        entries.owners.insert(address, owner);
+                        entries.owners.push((address, owner));
                     }
                 }
                 Ok(entries)

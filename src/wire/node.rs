@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::cilium_node::read_cidrs;
 use super::watched::{Meta, Wire};
 use crate::model::kind::Kind;
-use crate::model::node::{Annotated, Malformed, Node, NodeAddress, POD_CIDR_ANNOTATIONS};
+use crate::model::node::{AddressKind, Annotated, Malformed, Node, NodeAddress, POD_CIDR_ANNOTATIONS};
 use crate::model::observation::Object;
 use crate::model::revision::{Core, Revision};
 use crate::net::cidr::{Cidr, Family};
@@ -72,7 +72,9 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
         // Hostnames are among them.
         addresses: addresses
             .into_iter()
-            .filter_map(|entry| Some(NodeAddress { address: entry.address.parse().ok()?, kind: entry.kind }))
+            .filter_map(|entry| {
+                Some(NodeAddress { address: entry.address.parse().ok()?, kind: read_kind(&entry.kind) })
+            })
             .collect(),
         pod_cidrs,
         later_than: annotations.remove(LATER_THAN).and_then(|text| Revision::parse(&text)),
@@ -80,6 +82,20 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
         annotated,
         malformed_annotations,
     })
+}
+
+/// The name of a type of addresses, where agents take over addresses of this type.
+pub(super) const fn name_of(kind: AddressKind) -> Option<&'static str> {
+    match kind {
+        AddressKind::Internal => Some("InternalIP"),
+        AddressKind::External => Some("ExternalIP"),
+        AddressKind::Other => None,
+    }
+}
+
+fn read_kind(text: &str) -> AddressKind {
+    let kinds = [AddressKind::Internal, AddressKind::External];
+    kinds.into_iter().find(|kind| name_of(*kind) == Some(text)).unwrap_or(AddressKind::Other)
 }
 
 /// The pod CIDRs in annotations. A text in odd form occupies the range that it means, and is reported as well.

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::community::Community;
 use crate::model::names::NodeName;
-use crate::model::node::Node;
+use crate::model::node::{AddressKind, Node};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::plan::evidence::is_carried;
@@ -134,7 +134,7 @@ fn is_exported(world: &World, claim: &Claim) -> Option<bool> {
 /// The addresses of a node itself to which a router sends the traffic of its prefixes, one per family.
 #[must_use]
 pub fn next_hops(node: &Node) -> BTreeMap<Family, IpAddr> {
-    let internal = node.addresses.iter().filter(|address| address.kind == "InternalIP");
+    let internal = node.addresses.iter().filter(|address| address.kind == AddressKind::Internal);
     let mut hops = BTreeMap::new();
     for address in internal {
         hops.entry(Family::of(address.address)).or_insert(address.address);

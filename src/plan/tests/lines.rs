@@ -38,7 +38,7 @@ pub(super) fn object(line: &str) -> Object {
                 .collect(),
             addresses: own(&words)
                 .into_iter()
-                .map(|address| NodeAddress { kind: "InternalIP".to_owned(), address })
+                .map(|address| NodeAddress { kind: AddressKind::Internal, address })
                 .collect(),
             pod_cidrs: value(&words, "has=").into_iter().flat_map(cidrs).collect(),
             later_than: value(&words, "later-than=").map(|text| Revision::parse(text).unwrap()),
@@ -237,7 +237,7 @@ fn cilium_node(words: &[&str]) -> Object {
         let of_blocks = value(words, key).into_iter().flat_map(cidrs);
         marks.extend(of_blocks.flat_map(addresses).map(|address| (address, mark)));
     }
-    let mut owners = BTreeMap::new();
+    let mut owners = AddressMap::default();
     for block in value(words, "fenced=").into_iter().flat_map(cidrs) {
         owners.extend(addresses(block).into_iter().map(|address| (address, FENCE.to_owned())));
     }

@@ -161,8 +161,8 @@ impl CiliumMode for Crd {
 
     fn reserved_for(&self, carrier: Carrier<'_>, address: IpAddr) -> Option<String> {
         let fields = fields(carrier)?;
-        let own = fields.own.get(&address).map(|purpose| (*purpose).to_owned());
-        own.or_else(|| fields.owners.get(&address).filter(|owner| *owner != FENCE).cloned())
+        let own = fields.own.get(address).map(|purpose| (*purpose).to_owned());
+        own.or_else(|| fields.owners.get(address).filter(|owner| *owner != FENCE).cloned())
     }
 
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
@@ -200,10 +200,10 @@ impl CiliumMode for Crd {
             if let Some(used) = &fields.used {
                 demand.used = demand.used.saturating_add(used.count_in(claim.cidr));
             }
-            let owned = claim.cidr.entries_in(&fields.owners);
-            kept += owned.filter(|(address, _)| !is_used(**address)).count();
+            let owned = fields.owners.entries_in(claim.cidr);
+            kept += owned.filter(|(address, _)| !is_used(*address)).count();
             kept += in_handshake(fields, claim.cidr)
-                .filter(|address| !is_used(*address) && !fields.owners.contains_key(address))
+                .filter(|address| !is_used(*address) && !fields.owners.contains(*address))
                 .count();
         }
         let has_primary = fields.pod_cidrs.iter().any(|cidr| cidr.family() == share.family);

@@ -47,9 +47,9 @@ pub(super) fn difference(
     }
     let unfenced: AddressSet = ordered
         .iter()
-        .flat_map(|claim| claim.cidr.entries_in(&fields.owners))
-        .filter(|(address, owner)| *owner == FENCE && fields.pool.contains(**address))
-        .map(|(address, _)| *address)
+        .flat_map(|claim| fields.owners.entries_in(claim.cidr))
+        .filter(|(address, owner)| *owner == FENCE && fields.pool.contains(*address))
+        .map(|(address, _)| address)
         .collect();
     if added.is_empty() && entries.is_empty() && unfenced.is_empty() {
         return None;
@@ -123,9 +123,9 @@ fn restore_owners(
     infrastructure: &[&'static str],
     entries: &mut BTreeMap<IpAddr, Option<&'static str>>,
 ) {
-    let owners = former.into_iter().flat_map(|former| &former.owners);
-    for (address, owner) in owners.filter(|(address, _)| Family::of(**address) == family) {
-        if let Some(entry) = entries.get_mut(address) {
+    let owners = former.into_iter().flat_map(|former| former.owners.iter());
+    for (address, owner) in owners.filter(|(address, _)| Family::of(*address) == family) {
+        if let Some(entry) = entries.get_mut(&address) {
             *entry = infrastructure.iter().copied().find(|kept_for| kept_for == owner);
         }
     }
@@ -256,7 +256,7 @@ mod tests {
     fn a_recreated_ciliumnode_shows_what_the_one_before_did() {
         let former = FormerCrd {
             pod_cidrs: vec!["10.0.0.4/30".parse().unwrap(), "10.0.0.0/30".parse().unwrap()],
-            owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into(),
+            owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into_iter().collect(),
         };
         check_after(
             Some(&former),
@@ -271,7 +271,7 @@ mod tests {
     fn a_new_primary_block_comes_before_a_draining_one_that_the_former_ciliumnode_had() {
         let former = FormerCrd {
             pod_cidrs: vec!["10.0.0.4/30".parse().unwrap()],
-            owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into(),
+            owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into_iter().collect(),
         };
         let draining = Claim { pool: "draining".into(), ..claim("10.0.0.4/30", 0) };
         for former in [None, Some(&former)] {
@@ -290,8 +290,9 @@ mod tests {
         let mut fenced = cilium_node(&["10.0.0.4/30"], &["10.0.0.5", "10.0.0.6", "10.0.0.7"]);
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         let owner = |text, owner: &str| (address(text), owner.to_owned());
-        fenced.crd.owners =
-            [owner("10.0.0.5", FENCE), owner("10.0.0.6", "ns/pod"), owner("10.0.0.7", FENCE)].into();
+        fenced.crd.owners = [owner("10.0.0.5", FENCE), owner("10.0.0.6", "ns/pod"), owner("10.0.0.7", FENCE)]
+            .into_iter()
+            .collect();
         check(&fenced, &[claim("10.0.0.4/30", 1)], "10.0.0.4/30 | -10.0.0.5 -10.0.0.7");
         // That of a block of which nothing may be published stays.
         check(&fenced, &[], "nothing");

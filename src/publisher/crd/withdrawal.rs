@@ -22,8 +22,8 @@ use crate::publisher::answer::{Drain, Leaving, Stays};
 pub(super) fn may_leave(fields: &CrdFields, claim: &Claim) -> Result<(), Stays> {
     must_stay(fields, claim)?;
     // The block would be closed for the life of the node, and no other block of the node would leave meanwhile.
-    if let Some((address, purpose)) = claim.cidr.entries_in(&fields.own).next() {
-        return Err(Stays::AgentsOwn(*address, purpose));
+    if let Some((address, purpose)) = fields.own.entries_in(claim.cidr).next() {
+        return Err(Stays::AgentsOwn(address, purpose));
     }
     if let Some((address, _)) = claim.cidr.entries_in(&fields.marks).next() {
         return Err(Stays::Marked(*address));
@@ -42,8 +42,8 @@ fn must_stay(fields: &CrdFields, claim: &Claim) -> Result<(), Stays> {
     if !fields.pod_cidrs.contains(&cidr) || entries != claim.offered() {
         return Err(Stays::Incomplete);
     }
-    if let Some((address, owner)) = cidr.entries_in(&fields.owners).find(|(_, owner)| *owner != FENCE) {
-        return Err(Stays::Owned(*address, owner.clone()));
+    if let Some((address, owner)) = fields.owners.entries_in(cidr).find(|(_, owner)| *owner != FENCE) {
+        return Err(Stays::Owned(address, owner.clone()));
     }
     if fields.pool.len() - entries.len() < u128::from(fields.min_allocate) {
         return Err(Stays::MinAllocate(fields.min_allocate));
@@ -186,6 +186,7 @@ mod tests {
     use crate::model::claim::ClaimState;
     use crate::model::revision::Revision;
     use crate::model::time::Timestamp;
+    use crate::net::address_map::AddressMap;
 
     const BLOCK: &str = "10.0.0.8/30";
 
@@ -219,7 +220,7 @@ mod tests {
         let value = |key: &str| text.split_whitespace().find_map(|word| word.strip_prefix(key));
         let count = |key: &str| value(key).map_or(0, |count| count.parse().unwrap());
         let is_off = text.contains("off");
-        let mut owners: BTreeMap<IpAddr, String> =
+        let mut owners: AddressMap<String> =
             addresses.iter().take(count("fence=")).map(|address| (*address, FENCE.to_owned())).collect();
         owners.extend(value("owner=").map(|owner| (addresses[0], owner.to_owned())));
         let marks = value("marks=").unwrap_or_default().chars().map(|letter| match letter {

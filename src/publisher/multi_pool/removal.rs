@@ -20,8 +20,8 @@ pub(super) fn may_leave(fields: &PoolsFields, claim: &Claim) -> Result<(), Stays
     if !listed(fields).any(|listed| listed == claim.cidr) {
         return Err(Stays::Incomplete);
     }
-    if let Some((address, purpose)) = claim.cidr.entries_in(&fields.own).next() {
-        return Err(Stays::AgentsOwn(*address, purpose));
+    if let Some((address, purpose)) = fields.own.entries_in(claim.cidr).next() {
+        return Err(Stays::AgentsOwn(address, purpose));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::freeze::Freeze;
 use crate::model::multi_pool::PoolsFields;
-use crate::model::node::{CiliumNode, Node, NodeAddress};
+use crate::model::node::{AddressKind, CiliumNode, Node, NodeAddress};
 use crate::model::observation::PoolObject;
 use crate::model::observation::{Listing, Object, Observation, Unreadable};
 use crate::model::plan::PoolPlan;
@@ -15,6 +15,7 @@ use crate::model::request::{NewClaim, Request, Write};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::status::PoolStatus;
 use crate::model::time::{Now, Timestamp};
+use crate::net::address_map::AddressMap;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Family;
 use crate::publisher::{Mode, Publisher};
@@ -112,7 +113,7 @@ fn sound() -> World {
         labels: BTreeMap::new(),
         deleting: false,
         uninitialized: false,
-        addresses: vec![NodeAddress { kind: "InternalIP".into(), address: "192.168.0.1".parse().unwrap() }],
+        addresses: vec![NodeAddress { kind: AddressKind::Internal, address: "192.168.0.1".parse().unwrap() }],
         pod_cidrs: Vec::new(),
         later_than: None,
         malformed: Vec::new(),
@@ -260,7 +261,8 @@ fn every_memory_goes_with_what_it_is_about() {
     // Its CiliumNode is still there, its Node is not.
     check(
         |world| {
-            let former = crate::model::crd::FormerCrd { pod_cidrs: Vec::new(), owners: BTreeMap::new() };
+            let former =
+                crate::model::crd::FormerCrd { pod_cidrs: Vec::new(), owners: AddressMap::default() };
             world.remember_of(&"n".into()).former_carrier =
                 Some(crate::model::carrier::FormerCarrier::Crd(former));
             let gone = world.nodes.remove(&NodeName::from("n")).unwrap();

@@ -207,10 +207,10 @@ impl Agent {
             let before = self.own.get(&(kept_for, family)).copied();
             let owned = || {
                 let mut owners = fields.owners.iter().filter(|_| self.release >= OBEYS_OWNERS);
-                let is_for_it = |(address, owner): &(&IpAddr, &String)| {
-                    Family::of(**address) == family && *owner == kept_for
+                let is_for_it = |(address, owner): &(IpAddr, &String)| {
+                    Family::of(*address) == family && *owner == kept_for
                 };
-                owners.find(is_for_it).map(|(address, _)| *address)
+                owners.find(is_for_it).map(|(address, _)| address)
             };
             let any = || {
                 let of_family = fields.pool.iter().filter(|address| Family::of(*address) == family);
@@ -239,7 +239,7 @@ impl Agent {
 
     /// Whether a pod or a process without an entry of its own may get an address, as far as its owner goes.
     fn is_for_anybody(&self, seen: &Seen, address: IpAddr) -> bool {
-        self.release < OBEYS_OWNERS || !seen.fields().owners.contains_key(&address)
+        self.release < OBEYS_OWNERS || !seen.fields().owners.contains(address)
     }
 
     /// Starts and ends pods until as many run as are wanted, or no address is left; `from` varies which it takes and

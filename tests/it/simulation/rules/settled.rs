@@ -197,7 +197,7 @@ impl Need {
             capacity += 1;
             if has(&seen.crd.used, address) {
                 used += 1;
-            } else if seen.crd.owners.contains_key(&address) {
+            } else if seen.crd.owners.contains(address) {
                 kept += 1;
             }
         }
