@@ -215,19 +215,26 @@ impl Executor {
     }
 
     /// Sends one request, once.
-    async fn attempt<T>(&self, request: impl Future<Output = Result<T, kube::Error>>) -> Attempt<T> {
-        match self.clients.limited(request).await {
-            Err(timeout) => {
-                Attempt::Unknown(format!("no answer within {}", humantime::format_duration(timeout)))
+    fn attempt<T>(
+        &self,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> impl Future<Output = Attempt<T>> {
+        // In a box: a task has room for all that it may ever await, and there are as many tasks as writes in flight.
+        let request = Box::pin(request);
+        async move {
+            match self.clients.limited(request).await {
+                Err(timeout) => {
+                    Attempt::Unknown(format!("no answer within {}", humantime::format_duration(timeout)))
+                }
+                Ok(Ok(applied)) => Attempt::Applied(applied),
+                Ok(Err(kube::Error::Api(status))) => classify(&status),
+                Ok(Err(error)) => match Fenced::of(&error) {
+                    // Nothing was applied. The replica that leads makes the next decision.
+                    Some(fenced @ Fenced::NotSent) => Attempt::Refused(fenced.to_string(), None),
+                    Some(fenced @ Fenced::Unanswered) => Attempt::Unknown(fenced.to_string()),
+                    None => Attempt::Unknown(error.to_string()),
+                },
             }
-            Ok(Ok(applied)) => Attempt::Applied(applied),
-            Ok(Err(kube::Error::Api(status))) => classify(&status),
-            Ok(Err(error)) => match Fenced::of(&error) {
-                // Nothing was applied. The replica that leads makes the next decision.
-                Some(fenced @ Fenced::NotSent) => Attempt::Refused(fenced.to_string(), None),
-                Some(fenced @ Fenced::Unanswered) => Attempt::Unknown(fenced.to_string()),
-                None => Attempt::Unknown(error.to_string()),
-            },
         }
     }
 }
