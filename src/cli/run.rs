@@ -26,10 +26,15 @@ use crate::controller::tasks::Tasks;
 use crate::telemetry::access::Access;
 use crate::telemetry::{Telemetry, http, logs, scrape};
 
+/// The number of threads beside that of the loop: what they do mostly waits for the server. A thread per core, as is the
+/// default, costs memory on a large machine: the allocator keeps memory for each thread that no other one gets.
+const N_WORKERS: usize = 2;
+
 /// Runs the controller, or its dry run.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     logs::start(args.log_format);
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(start(args))?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(N_WORKERS).enable_all().build()?.block_on(start(args))?;
     Ok(ExitCode::SUCCESS)
 }
 
