@@ -62,10 +62,20 @@ struct Measured {
     ready: Duration,
     served: Duration,
     ready_again: Duration,
-    peak_memory: String,
+    memory: Memory,
+    /// The time on a CPU, per node.
+    milliseconds_of_cpu: f64,
     microseconds_per_decision: f64,
     status: Status,
     scrape: Scrape,
+}
+
+/// The memory of a process in KiB, as the kernel counts it.
+struct Memory {
+    /// The maximum that it ever held.
+    peak: u64,
+    /// The part of its present memory that is its program: pages of files, which the kernel can drop and read again.
+    program: u64,
 }
 
 /// A scrape of `/metrics`: its size, its series, and how long it takes from the request to the last byte.
@@ -105,8 +115,10 @@ async fn main() -> Result<()> {
         return Ok(());
     }
     println!("{} nodes, one block each: two writes per node", names.len());
-    println!("| writes | ready | all served | nodes per second | ready again | peak memory | per decision |");
-    println!("|---|---|---|---|---|---|---|");
+    println!(
+        "| writes | ready | all served | nodes per second | ready again | peak memory | of it program | CPU per node | per decision |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
     let prompt = run(&names, args.pools, Duration::ZERO).await?;
     print("prompt", &prompt, names.len());
     let delayed = run(&names, args.pools, args.write_delay).await?;
@@ -118,18 +130,24 @@ async fn main() -> Result<()> {
 
 #[expect(clippy::cast_precision_loss, reason = "thousands")]
 fn print(writes: &str, measured: &Measured, nodes: usize) {
-    let Measured { ready, served, ready_again, peak_memory, microseconds_per_decision, .. } = measured;
+    let Measured {
+        ready, served, ready_again, memory, milliseconds_of_cpu, microseconds_per_decision, ..
+    } = measured;
     println!(
-        "| {writes} | {:.1} s | {:.1} s | {:.0} | {:.1} s | {peak_memory} | {microseconds_per_decision:.0} us |",
+        "| {writes} | {:.1} s | {:.1} s | {:.0} | {:.1} s | {} | {} | {milliseconds_of_cpu:.2} ms | \
+         {microseconds_per_decision:.0} us |",
         ready.as_secs_f64(),
         served.as_secs_f64(),
         nodes as f64 / served.as_secs_f64(),
         ready_again.as_secs_f64(),
+        mebibytes(memory.peak),
+        mebibytes(memory.program),
     );
 }
 
 /// One cluster, from its first list to the last node that is served, and a second start.
 async fn run(names: &[String], n_pools: u16, delay: Duration) -> Result<Measured> {
+    let n_nodes = u16::try_from(names.len())?;
     let control_plane = ControlPlane::start(Options::default()).await?;
     let alarm = control_plane.alarm.clone();
     let families = control_plane.options.families;
@@ -181,8 +199,13 @@ async fn run(names: &[String], n_pools: u16, delay: Duration) -> Result<Measured
     let n_served = || served.lock().unwrap_or_else(PoisonError::into_inner).len();
     cluster.wait_until("all nodes to be served", PATIENCE, async || Ok(n_served() == names.len())).await?;
     let all_served = began.elapsed();
-    let peak_memory = mebibytes(memory(controller.pid())?);
-    let microseconds_per_decision = decision(&controller).await?;
+    let memory = memory(controller.pid())?;
+    let (_, metrics) = controller.get("/metrics").await?;
+    let milliseconds_of_cpu = value(&metrics, "process_cpu_seconds_total")? * 1e3 / f64::from(n_nodes);
+    let decisions = |part: &str| {
+        value(&metrics, &format!("cilium_node_ipam_decision_duration_seconds_{part}{{kind=\"node\"}}"))
+    };
+    let microseconds_per_decision = decisions("sum")? / decisions("count")? * 1e6;
     let scrape = scrape(&controller).await?;
     controller.sigkill().await?;
     let status = status(&control_plane).await?;
@@ -196,7 +219,8 @@ async fn run(names: &[String], n_pools: u16, delay: Duration) -> Result<Measured
         ready,
         served: all_served,
         ready_again,
-        peak_memory,
+        memory,
+        milliseconds_of_cpu,
         microseconds_per_decision,
         status,
         scrape,
@@ -236,7 +260,7 @@ async fn status(plane: &ControlPlane) -> Result<Status> {
         tokio::select! {
             biased;
             ended = process.wait() => break ended?,
-            _ = tick.tick() => peak = peak.max(memory(process.id()).unwrap_or_default()),
+            _ = tick.tick() => peak = peak.max(memory(process.id()).map_or(0, |memory| memory.peak)),
         }
     };
     let took = began.elapsed();
@@ -248,21 +272,18 @@ fn mebibytes(kib: u64) -> String {
     format!("{} MiB", kib / 1024)
 }
 
-/// The maximum memory in KiB that a process ever held, as the kernel counts it.
-fn memory(pid: Option<u32>) -> Result<u64> {
+fn memory(pid: Option<u32>) -> Result<Memory> {
     let pid = pid.context("it has ended")?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
+    let field = |name: &str| -> Result<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context(name.to_owned())?;
+        Ok(line.trim().trim_end_matches("kB").trim().parse()?)
+    };
+    Ok(Memory { peak: field("VmHWM:")?, program: field("RssFile:")? })
 }
 
-/// The mean time of a decision about a node, in microseconds.
-async fn decision(controller: &Controller) -> Result<f64> {
-    let (_, text) = controller.get("/metrics").await?;
-    let value = |suffix: &str| -> Result<f64> {
-        let series = format!("cilium_node_ipam_decision_duration_seconds_{suffix}{{kind=\"node\"}} ");
-        let line = text.lines().find_map(|line| line.strip_prefix(&series)).context(series.clone())?;
-        Ok(line.trim().parse()?)
-    };
-    Ok(value("sum")? / value("count")? * 1e6)
+/// The value of a series.
+fn value(metrics: &str, series: &str) -> Result<f64> {
+    let of_series = |line: &str| line.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned);
+    Ok(metrics.lines().find_map(of_series).context(series.to_owned())?.trim().parse()?)
 }
