@@ -25,7 +25,7 @@ use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase, QueryState};
 use crate::publisher::demand::Demand;
 
-/// How long a node waits before it asks its pools again, if they have no replacement for a draining block. The node
+/// How long a node waits before it asks its pools again, if they have no replacement for a block that must leave. The node
 /// lacks nothing itself, so it is not among those that are decided again when blocks become free.
 const REPLACEMENTS_AGAIN: Duration = Duration::from_secs(30);
 
@@ -44,7 +44,7 @@ struct Growth<'a> {
     phase: Phase,
     blocks: Vec<Cidr>,
     demand: Demand,
-    /// The number of addresses in draining blocks. They are on the carrier until they have left.
+    /// The number of addresses in blocks that drain or must leave. They are on the carrier until they have left.
     leaving: u128,
     picked: Vec<(Cidr, &'a Pool)>,
     unmet: Option<Unmet>,
@@ -163,9 +163,9 @@ impl<'a> Subject<'a> {
     /// Claims blocks for the Pods that are bound to a node whose agent neither reports its use nor answers. A
     /// shortage here is not reported: other processes may have read other Pods.
     pub(super) fn grow_for_pods(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        let has_open_query =
+        let nothing_to_ask =
             matches!(self.publisher.usage_query(self.carrier), QueryState::Open(_) | QueryState::None);
-        let Some(due) = self.query_due(draft, policy, now).filter(|_| has_open_query) else {
+        let Some(due) = self.query_due(draft, policy, now).filter(|_| nothing_to_ask) else {
             return;
         };
         if due > now.uptime {

@@ -98,7 +98,7 @@ fn await_end_of_pause(world: &World, publisher: &Publisher, draft: &mut Draft, n
     ControlFlow::Break(Made::Waits(Wait::Pause))
 }
 
-/// An agent with settings of its own reads other fields, and does not answer in these.
+/// An agent with settings of its own reads other fields, and does not answer in the fields of this mode.
 fn leave_to_other_settings(world: &World, draft: &mut Draft) -> Step {
     let Some(why) = world.set_aside(&draft.node) else { return NEXT };
     let finding = Finding::new(FindingKind::OtherSettings, Kind::Node, draft.node.as_str(), why.to_owned());

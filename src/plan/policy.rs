@@ -44,8 +44,8 @@ pub struct ReclaimPolicy {
     /// The maximum number of nodes whose agents are asked at the same time to release addresses.
     pub at_once: usize,
     /// The maximum number of blocks that may start draining per minute. Blocks of draining ranges and deleted pools
-    /// wait for the next minute. If surplus blocks exceed the maximum, no more of them start draining until an
-    /// administrator has looked.
+    /// wait for the next minute. If surplus blocks exceed the maximum, no block of any kind starts draining until
+    /// an administrator has looked.
     pub per_minute: usize,
 }
 

@@ -139,13 +139,13 @@ fn describe_labels(world: &World, labels: &BTreeMap<String, String>) -> String {
         return "it has no labels".to_owned();
     }
     let terms = world.readable_pools().flat_map(|pool| pool.selector.clone());
-    let requested_pools: BTreeSet<String> = terms.map(|term| key_of(&term).to_owned()).collect();
+    let selected_by: BTreeSet<String> = terms.map(|term| key_of(&term).to_owned()).collect();
     let is_of_kubernetes = |key: &str| {
         let domain = key.split_once('/').map(|(domain, _)| domain).unwrap_or_default();
         ["kubernetes.io", "k8s.io"].iter().any(|of| domain == *of || domain.ends_with(&format!(".{of}")))
     };
     let mut labels: Vec<(&String, &String)> = labels.iter().collect();
-    labels.sort_by_key(|(key, _)| (!requested_pools.contains(*key), is_of_kubernetes(key)));
+    labels.sort_by_key(|(key, _)| (!selected_by.contains(*key), is_of_kubernetes(key)));
     format!("its labels are {}", ten_of(labels.into_iter().map(|(key, value)| format!("{key}={value}"))))
 }
 

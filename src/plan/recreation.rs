@@ -39,7 +39,7 @@ pub(super) fn create_claim(
     Write::CreateClaim(new).into()
 }
 
-/// Recreates the lost claims of a node that this process had known, with all their immutable fields.
+/// Recreates the lost claims of a node that this process knew before, with all their immutable fields.
 ///
 /// This waits neither for a Node nor for a CiliumNode. Only this process knows of such a claim. If it exited first,
 /// the block would be free while the agent keeps using it.
@@ -65,7 +65,7 @@ fn recreate(lost: &Claim, node_uid: &Uid, now: Now) -> Request {
 }
 
 impl Subject<'_> {
-    /// Claims the blocks of the carrier that have no claim and lie in a pool. Which other CiliumNodes have carried
+    /// Claims the blocks of the carrier that have no claim, lie in a pool, and have addresses that its agent can assign. Which other CiliumNodes have carried
     /// them is unknown.
     pub(super) fn claim_carried_blocks(&self, now: Now) -> Vec<Request> {
         let has_no_claim = |cidr: Cidr| {

@@ -92,7 +92,7 @@ impl Subject<'_> {
         if self.has_supported_agent() {
             self.clear_answer(draft, policy, now);
             if draft.requests.is_empty() && self.is_served() {
-                self.keep_draining_blocks(draft, policy, now);
+                self.hold_draining_blocks_again(draft, policy, now);
             }
         }
         self.end_if_any_request_noting_unmet(draft)
@@ -168,7 +168,7 @@ impl Subject<'_> {
         draft.end_if_any_request()
     }
 
-    /// The replacement of a draining block is published in the write that removes the draining one.
+    /// The replacement of a block is published in the write that removes that block.
     fn publish_more(
         &self,
         draft: &mut Draft,

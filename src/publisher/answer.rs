@@ -87,7 +87,7 @@ pub enum Stays {
     /// The agent has given the address to a pod.
     #[error("the agent keeps {0}")]
     Refused(IpAddr),
-    /// An address is in use although its agent has released it.
+    /// An address is in use although its agent has consented to release it.
     #[error("{0} is in use")]
     Used(IpAddr),
     /// The agent could not start again without it.
@@ -104,7 +104,7 @@ pub enum Drain {
     Closed(AddressSet),
     /// Its agent was asked to release each address, and has not answered for all of them.
     Asked,
-    /// Its agent has released every address, and uses none.
+    /// Its agent has answered ready-for-release for every address, and uses none.
     Consented,
     /// It can't leave.
     Stays(Stays),
@@ -113,7 +113,7 @@ pub enum Drain {
 /// The progress of a block whose claim is Releasing because its agent has released the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
-    /// The agent has released every address; the controller must confirm that next.
+    /// The agent consents to release every address; the controller must confirm that next.
     Consented,
     /// It can be removed.
     Removable,
@@ -123,7 +123,7 @@ pub enum Leaving {
     LeftOver,
     /// Neither the block nor a mark remains.
     Off,
-    /// It is on the carrier, and this version does not show that the agent has released it.
+    /// It is on the carrier, and this version does not show the consent of the agent.
     NoConsent,
     /// The same, and this version is older than the present version of the claim. A later one will come.
     NotSeen,
@@ -138,7 +138,7 @@ pub enum QueryState {
     Open(UsageProbe),
     /// There is one with an answer; this removes it.
     Answered(UsageProbe),
-    /// This mode has no usage queries.
+    /// Agents of this mode do not report which addresses they use, and are not asked.
     None,
 }
 

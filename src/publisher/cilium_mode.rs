@@ -62,7 +62,7 @@ pub trait CiliumMode: fmt::Display {
         false
     }
 
-    /// Whether agents report on the carrier which addresses they use. If not, there are no usage queries and no
+    /// Whether agents report on the carrier which addresses they use. If not, they are not asked, and there are no
     /// reports about use.
     fn shows_use(&self) -> bool {
         false
@@ -310,8 +310,8 @@ pub trait CiliumMode: fmt::Display {
         false
     }
 
-    /// Whether the carrier has such an open query.
-    fn has_open_query(&self, _carrier: Carrier<'_>) -> bool {
+    /// Whether the carrier has an open query of such a removal.
+    fn has_open_removal_query(&self, _carrier: Carrier<'_>) -> bool {
         false
     }
 

@@ -77,9 +77,9 @@ impl World {
             self.node_addresses.entry(*address).or_default().insert(owner.clone());
         }
         for address in before.difference(&after) {
-            if let Some(owners) = self.node_addresses.get_mut(address) {
-                owners.remove(&owner);
-                if owners.is_empty() {
+            if let Some(holders) = self.node_addresses.get_mut(address) {
+                holders.remove(&owner);
+                if holders.is_empty() {
                     self.node_addresses.remove(address);
                 }
             }

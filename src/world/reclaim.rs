@@ -48,7 +48,7 @@ impl World {
 
     /// How many blocks this process began to take back within the last minute.
     #[must_use]
-    pub fn n_drains_started(&self, now: Duration) -> usize {
+    pub fn n_starts_of_reclaim(&self, now: Duration) -> usize {
         self.pace.n_begun(now)
     }
 

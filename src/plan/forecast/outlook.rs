@@ -37,7 +37,7 @@ pub struct Outlook {
     pub departures: Vec<Departure>,
     /// The nodes that must be recreated for these departures and would then get no block.
     pub homeless: BTreeSet<NodeName>,
-    /// The number of added nodes that would get blocks.
+    /// The number of nodes with the labels of the added ones for which there is room.
     pub room: Option<Room>,
     /// The first pools that become full as the use of nodes rises.
     pub first_full: Option<FirstFull>,

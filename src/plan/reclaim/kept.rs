@@ -20,7 +20,7 @@ const ANSWERS_WITHIN: u32 = 10;
 impl<'a> Subject<'a> {
     /// Keeps draining blocks that can't leave any more, and one that the node needs. This needs no read or query:
     /// holding a block again gives no address away.
-    pub(in crate::plan) fn keep_draining_blocks(&self, draft: &mut Draft, policy: Policy, now: Now) {
+    pub(in crate::plan) fn hold_draining_blocks_again(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, policy, now));
         let mut kept: BTreeSet<Cidr> = stays.map(|(claim, _)| claim.cidr).collect();
         for share in self.shares() {
@@ -62,11 +62,11 @@ impl<'a> Subject<'a> {
         }
         let is_down = self.world.agent_on(&self.node.name).is_err();
         // The version of an agent that does not run is unknown.
-        let release_forbids = !is_down && !self.may_reclaim(policy);
+        let version_forbids = !is_down && !self.may_reclaim(policy);
         // A mark that exists when an agent starts keeps a pod from being restored. No pod should have the address,
         // but nothing should rely on that for long.
         let is_marked_in_vain = *drain == Drain::Asked && (is_down || self.is_overdue(policy, now));
-        release_forbids || is_marked_in_vain
+        version_forbids || is_marked_in_vain
     }
 
     /// Whether the agent has been silent for so long that its answer is not awaited any more.

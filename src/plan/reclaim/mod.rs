@@ -141,7 +141,7 @@ impl<'a> Subject<'a> {
                 Drain::Closed(used) if used.is_empty() => empty.push(claim.cidr),
                 Drain::Asked => draft.note_lasting(Lasting::AgentAwaited),
                 Drain::Consented => consented.push(claim),
-                // Its pods must be deleted first.
+                // Its pods must end first.
                 Drain::Closed(_) => in_use = true,
                 // It is held again.
                 Drain::Stays(_) => {}

@@ -1,6 +1,6 @@
 //! How blocks leave in the mode whose agents take blocks as a whole. A block that must leave is removed from its
 //! carrier together with a usage query. Before that, no pod may be known to have an address of it, and the node must
-//! have its replacement.
+//! have enough without it.
 //!
 //! The answer of the agent decides. Either it confirms that the block is absent, or it lists the block again because
 //! something uses it. Then the claim drains, and its block counts as no capacity, because the agent gives no more of
@@ -82,7 +82,8 @@ pub(in crate::plan) fn no_pod_uses_removed_block(
 }
 
 impl<'a> Subject<'a> {
-    /// Removes blocks that must leave from the carrier, as far as the node can do without them.
+    /// Removes blocks that must leave from the carrier, as far as the node can do without them. First the node has enough
+    /// without the blocks, then no replica may publish them, and only then they leave the carrier.
     pub(super) fn remove_blocks(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let carried: Vec<&Claim> = self.removal_candidates().collect();
         if carried.is_empty() {
@@ -90,7 +91,7 @@ impl<'a> Subject<'a> {
         }
         self.drain_again(draft, carried.iter().copied().filter(|claim| self.world.is_refused(claim)), now)?;
         // The answer to an open query comes first.
-        if self.publisher.has_open_query(self.carrier) {
+        if self.publisher.has_open_removal_query(self.carrier) {
             return DONE;
         }
         let (can_leave, stay): (Vec<&Claim>, Vec<&Claim>) =
@@ -182,7 +183,7 @@ impl<'a> Subject<'a> {
     /// Releases claims, so that no replica may publish their blocks any more, as many as the limit per minute allows.
     fn release_claims(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
         let mut started: Vec<&Claim> = chosen.iter().copied().filter(|claim| !is_released(claim)).collect();
-        let n_more = policy.reclaim.per_minute.saturating_sub(self.world.n_drains_started(now.uptime));
+        let n_more = policy.reclaim.per_minute.saturating_sub(self.world.n_starts_of_reclaim(now.uptime));
         if n_more < started.len() {
             draft.wake_at(now.uptime + TURN);
             started.truncate(n_more);

@@ -43,7 +43,7 @@ impl Subject<'_> {
     /// The known users of a block; `None` if there are none.
     fn users_of(&self, claim: &Claim, n_used: u128) -> Option<String> {
         let look = self.world.look(&self.node.name);
-        // A pod of the last read may have been deleted since. Only then its address is in no list.
+        // A pod of the last read may have ended since. Only then its address is in no list.
         let counts =
             |address: &IpAddr| n_used > 0 || look.is_some_and(|look| look.unlisted.contains(address));
         let found = look.and_then(|look| look.found.as_ref().ok());

@@ -20,8 +20,8 @@ use crate::plan::draft::{Draft, NEXT, Step};
 use crate::plan::policy::Policy;
 use crate::plan::subject::{FirstPool, Subject};
 
-/// The number of query intervals in which no other block of a node starts draining after one was kept. The cause may
-/// last.
+/// The number of query intervals in which no block of a node, the kept one included, starts draining after one was
+/// kept. The cause may last.
 const PAUSE_INTERVALS: u32 = 2;
 
 /// The maximum number of times that this pause doubles while an agent keeps removed blocks: to 16 minutes.
@@ -50,7 +50,7 @@ impl<'a> Subject<'a> {
         if chosen.is_empty() || self.is_stopped(draft, surplus, policy, now) {
             return NEXT;
         }
-        let n_started = self.world.n_drains_started(now.uptime);
+        let n_started = self.world.n_starts_of_reclaim(now.uptime);
         let n_more = match surplus {
             // At most as many as agents may be asked for at the same time. So more than `per_minute` within a minute
             // is unusual.
@@ -89,7 +89,7 @@ impl<'a> Subject<'a> {
     /// Whether too many surplus blocks started draining within a minute. No user has asked for these drains, so an
     /// administrator must look at the cause before any more.
     fn is_stopped(&self, draft: &mut Draft, surplus: Option<&Claim>, policy: Policy, now: Now) -> bool {
-        let n_started = self.world.n_drains_started(now.uptime);
+        let n_started = self.world.n_starts_of_reclaim(now.uptime);
         let too_many = surplus.is_some() && n_started >= policy.reclaim.per_minute;
         draft.too_many_drains |= too_many;
         let stopped = too_many || self.world.reclaim_stopped_since().is_some();

@@ -29,7 +29,8 @@ use crate::net::prefixes::PrefixIndex;
 use crate::world::World;
 use crate::world::gobgp::{Announcing, Gobgp};
 
-/// How often the table is listed even if the daemon shows no change. It shows none of a path that is not the best one.
+/// How often the table is listed even if the daemon shows no change. It shows none of a path that is not the best one:
+/// such a path of a paused replica may be wrong for that long.
 const LISTED_EVERY: Duration = Duration::from_secs(30);
 /// The minimum time between two lists.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);

@@ -340,7 +340,7 @@ impl CiliumMode for MultiPool {
         true
     }
 
-    fn has_open_query(&self, carrier: Carrier<'_>) -> bool {
+    fn has_open_removal_query(&self, carrier: Carrier<'_>) -> bool {
         fields(carrier).is_some_and(removal::has_open_query)
     }
 

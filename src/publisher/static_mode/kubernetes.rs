@@ -4,9 +4,9 @@
 //! their Nodes take a missing family from annotations, which any writer may change. Nodes may be in another store
 //! than the claims, so no proof compares their revisions. Two facts replace that comparison:
 //!
-//! - A Node with any CIDR in its fields never gets another. A deleted Node can't be patched, because its uid is in
-//!   every patch.
-//! - On a Node without CIDRs an annotation says as of which revision of the claims a version was written. A patch
+//! - A Node with any CIDR in `spec.podCIDRs` never gets another. A deleted Node can't be patched, because its uid is
+//!   in every patch.
+//! - On a Node without `spec.podCIDRs`, an annotation says as of which revision of the claims a version was written. A patch
 //!   that was decided before is refused. A patch that is decided on that version or a later one needs the claims as
 //!   of then.
 

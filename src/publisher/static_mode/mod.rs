@@ -217,7 +217,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         M::shows_later(carrier, than)
     }
 
-    /// An agent adopts blocks of any pool.
+    /// Carriers of these modes name no pool, so a block may be of any.
     fn is_of_pool(&self, _: Carrier<'_>, _: Cidr, _: &Pool) -> bool {
         true
     }

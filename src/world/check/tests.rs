@@ -19,9 +19,9 @@ use crate::net::address_map::AddressMap;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Family;
 use crate::publisher::{Mode, Publisher};
+use crate::world::LostClaim;
 use crate::world::agenda::{Place, Turn};
 use crate::world::gather::Gathering;
-use crate::world::LostClaim;
 
 fn now() -> Now {
     Now { uptime: Duration::ZERO, wall: Timestamp::default() }
