@@ -80,7 +80,7 @@ impl RunSet {
     /// Its runs, in order.
     #[must_use]
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = (u128, u128)> + '_ {
-        self.runs.beginning_in(0, u128::MAX)
+        self.runs.starting_in(0, u128::MAX)
     }
 
     /// The run that `number` is in.
@@ -91,13 +91,13 @@ impl RunSet {
 
     /// The runs that share a member with `first..=last`, whole, from the last to the first.
     pub fn runs_touching(&self, first: u128, last: u128) -> impl Iterator<Item = (u128, u128)> + '_ {
-        self.runs.beginning_in(0, last).rev().take_while(move |(_, end)| *end >= first)
+        self.runs.starting_in(0, last).rev().take_while(move |(_, end)| *end >= first)
     }
 
     /// The runs that share a member with `first..=last`, cut to it, in order.
     pub fn runs_within(&self, first: u128, last: u128) -> impl Iterator<Item = (u128, u128)> + '_ {
         let from = self.run_around(first).map_or(first, |(start, _)| start);
-        self.runs.beginning_in(from, last).map(move |(start, end)| (start.max(first), end.min(last)))
+        self.runs.starting_in(from, last).map(move |(start, end)| (start.max(first), end.min(last)))
     }
 
     /// Its members from `first` to `last`.
@@ -163,7 +163,7 @@ impl RunSet {
 
     /// The last run that begins at or before `number`.
     fn last_run_to(&self, number: u128) -> Option<(u128, u128)> {
-        self.runs.beginning_in(0, number).next_back()
+        self.runs.starting_in(0, number).next_back()
     }
 }
 
@@ -174,8 +174,8 @@ impl Default for Runs {
 }
 
 impl Runs {
-    /// The runs that begin in `first..=last`, in order.
-    fn beginning_in(&self, first: u128, last: u128) -> impl DoubleEndedIterator<Item = (u128, u128)> + '_ {
+    /// The runs whose first numbers are in `first..=last`, in order.
+    fn starting_in(&self, first: u128, last: u128) -> impl DoubleEndedIterator<Item = (u128, u128)> + '_ {
         let (few, many) = match self {
             Self::Few(runs) => {
                 let from = runs.partition_point(|(start, _)| *start < first);
@@ -208,7 +208,7 @@ impl Runs {
         }
     }
 
-    /// Removes the run that begins there.
+    /// Removes the run with this first number.
     fn remove(&mut self, start: u128) {
         match self {
             Self::Few(runs) => {

@@ -82,7 +82,7 @@ pub struct World {
     leadership: Leadership,
     reader: Publisher,
     pools: BTreeMap<PoolName, PoolObject>,
-    // A map has room for more entries than it has, so what it holds many of is in boxes.
+    // A map has room for more entries than it has, so its values are in boxes where it has many.
     nodes: BTreeMap<NodeName, Box<Node>>,
     cilium_nodes: BTreeMap<NodeName, Box<CiliumNode>>,
     claims: BTreeMap<Cidr, Box<KnownClaim>>,
