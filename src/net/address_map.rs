@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::net::cidr::{Cidr, position};
+use crate::net::short_list;
 
 /// Values by address. It takes as much memory as its entries, where a `BTreeMap` makes room for eleven with the first.
 /// An insertion in the middle moves the entries behind it: many are better collected.
@@ -38,7 +39,7 @@ impl<V> AddressMap<V> {
     pub fn insert(&mut self, address: IpAddr, value: V) {
         match self.place_of(address) {
             Ok(place) => self.entries[place].1 = value,
-            Err(place) => self.entries.insert(place, (address, value)),
+            Err(place) => short_list::insert(&mut self.entries, place, (address, value)),
         }
     }
 

@@ -7,4 +7,5 @@ pub mod cidr;
 pub mod notation;
 pub mod prefixes;
 pub mod runs;
+pub mod short_list;
 pub mod small_set;

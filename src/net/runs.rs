@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::net::short_list;
+
 /// A set of numbers. A run is a pair of its first and its last number.
 ///
 /// Costs grow with the number of runs, not with the number of members.
@@ -192,11 +194,8 @@ impl Runs {
     fn insert(&mut self, start: u128, end: u128) {
         match self {
             Self::Few(runs) if runs.len() < MAX_FEW => {
-                if runs.len() == runs.capacity() {
-                    // A list that grows by itself makes room for four.
-                    runs.reserve_exact(runs.len().max(1));
-                }
-                runs.insert(runs.partition_point(|(other, _)| *other < start), (start, end));
+                let place = runs.partition_point(|(other, _)| *other < start);
+                short_list::insert(runs, place, (start, end));
             }
             Self::Few(runs) => {
                 let others = std::mem::take(runs).into_iter();

@@ -2,6 +2,8 @@
 //!
 //! Does not know its items. Keeps one invariant: they are sorted and each is there once, so equal sets are equal values.
 
+use crate::net::short_list;
+
 /// A sorted set of a few items, as an index has under most of its keys. It takes as much memory as its items, where a
 /// `BTreeSet` makes room for eleven with the first. Insertion and removal cost a pass over the items.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +21,7 @@ impl<T: Ord> SmallSet<T> {
     /// Adds an item; `false` if it was there already.
     pub fn insert(&mut self, item: T) -> bool {
         let Err(place) = self.items.binary_search(&item) else { return false };
-        if self.items.len() == self.items.capacity() {
-            // A list that grows by itself makes room for four, and most have one item.
-            self.items.reserve_exact(self.items.len().max(1));
-        }
-        self.items.insert(place, item);
+        short_list::insert(&mut self.items, place, item);
         true
     }
 

@@ -21,6 +21,7 @@ use crate::model::revision::Revision;
 use crate::model::status::{ClaimStatus, PoolStatus};
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
+use crate::net::short_list;
 
 /// How long after a write the same write counts as its repetition. The pauses between repetitions grow to the half of
 /// it, so that a repetition is never taken for a first write.
@@ -145,11 +146,9 @@ impl Writes {
             pause.lengthen_in_vain(n_in_vain, now);
         }
         let line = (n_in_vain >= REPORTED_FROM).then(|| write.to_string());
-        if self.last.len() == self.last.capacity() {
-            // A list that grows by itself makes room for four.
-            self.last.reserve_exact(self.last.len().max(1));
-        }
-        self.last.push(Applied { target, content, at: now.uptime, n_in_vain, line });
+        let applied = Applied { target, content, at: now.uptime, n_in_vain, line };
+        let end = self.last.len();
+        short_list::insert(&mut self.last, end, applied);
     }
 
     /// The objects that do not keep what is written to them, each with the write, in a line for a person.
