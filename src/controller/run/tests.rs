@@ -71,7 +71,7 @@ async fn nothing_is_decided_on_a_world_that_is_not_what_its_objects_say() {
     serving.world.break_an_index();
     let (mut tasks, stop) = (Tasks::default(), CancellationToken::new());
     let end = serving.serve(&mut inputs, &mut tasks, &stop);
-    let end = tokio::time::timeout(Duration::from_secs(10), end).await.expect("it goes on");
+    let end = tokio::time::timeout(Duration::from_secs(10), end).await.expect("the loop did not end");
     assert_eq!(serving.world.n_in_flight(), 0);
     assert!(serving.finish(&end, &mut inputs).await);
     let reason = match telemetry.readiness() {
@@ -98,7 +98,7 @@ async fn a_difference_that_arises_later_ends_the_loop_too() {
     serving.world.break_an_index();
     let (mut tasks, stop) = (Tasks::default(), CancellationToken::new());
     let end = serving.turn(&mut inputs, &mut tasks, &stop);
-    let end = tokio::time::timeout(SELF_CHECK_INTERVAL * 2, end).await.expect("it goes on");
+    let end = tokio::time::timeout(SELF_CHECK_INTERVAL * 2, end).await.expect("the loop did not end");
     assert!(end.unwrap_err().is::<BrokenInvariant>());
 }
 

@@ -6,9 +6,9 @@
 //!
 //! - A Node with any CIDR in `spec.podCIDRs` never gets another. A deleted Node can't be patched, because its uid is
 //!   in every patch.
-//! - On a Node without `spec.podCIDRs`, an annotation says as of which revision of the claims a version was written. A patch
-//!   that was decided before is refused. A patch that is decided on that version or a later one needs the claims as
-//!   of then.
+//! - On a Node without `spec.podCIDRs`, an annotation names the revision of the claims that a version was written
+//!   with. A patch that was decided before is refused. A patch that is decided on that version or a later one needs
+//!   the claims as of then.
 
 use std::borrow::Cow;
 use std::str::FromStr;
