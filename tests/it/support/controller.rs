@@ -30,9 +30,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// A whole dry run: it lists everything and plans once.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a controller compares what it knows with the objects that it follows from. One that finds a difference
-/// ends itself.
-const SELF_CHECK_INTERVAL: &str = "1s";
+/// How often a controller compares its state with all objects, unless a test sets it. One that finds a difference exits.
+const SELF_CHECK_INTERVAL: [&str; 2] = [SELF_CHECK_FLAG, "1s"];
+const SELF_CHECK_FLAG: &str = "--self-check-interval";
 
 /// Every finding has its own line: of many at once, the rest would be in a count, and how many come at once varies.
 const LOG_FILTER: &str = "cilium_node_ipam::controller::report::finding_log=debug";
@@ -82,7 +82,7 @@ impl Controller {
             .env("RUST_LOG", LOG_FILTER)
             .args(["run", "--listen", "127.0.0.1:0", "--address-file"])
             .arg(&address_file)
-            .args(["--self-check-interval", SELF_CHECK_INTERVAL])
+            .args(SELF_CHECK_INTERVAL.iter().filter(|_| !flags.contains(&SELF_CHECK_FLAG)))
             .args(modes(control_plane))
             .args(election(flags))
             .args(flags)
