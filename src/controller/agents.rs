@@ -1,25 +1,24 @@
 //! The Pods of Cilium's agents, which are followed beside the world, or read once. Knows no policy.
 
-use super::beside::{self, Beside, News, Source};
 use super::client::{Clients, ReadError};
 use super::input::Input;
+use super::side_watch::{self, News, SideWatch, Source};
 use super::watch::Watches;
 use crate::model::agent::{AgentNews, AgentPod};
 use crate::telemetry::standing;
-use crate::wire::agent_pod::{SELECTOR, WatchedPod};
+use crate::wire::agent_pod::SELECTOR;
 
 /// The consequence of missing agents' Pods, for the log.
 const WITHOUT: &str = "the agent versions and agent restarts are unknown; nodes are served anyway";
 
 /// The Pods of agents in `namespace`.
-fn pods(clients: &Clients, namespace: &str) -> Beside<WatchedPod, AgentPod> {
-    Beside {
-        source: Source::Fixed(Box::new(kube::Api::namespaced(clients.reads.clone(), namespace))),
+fn pods(clients: &Clients, namespace: &str) -> SideWatch<AgentPod> {
+    SideWatch {
+        source: Source::Fixed(Box::new(kube::Api::namespaced_with(clients.reads.clone(), namespace, &()))),
         selector: Some(SELECTOR),
         kind: standing::AGENT_PODS,
         what: format!("Pods with {SELECTOR} in namespace {namespace}"),
         without: WITHOUT,
-        value: WatchedPod::into_agent,
     }
 }
 
@@ -30,7 +29,7 @@ pub(super) async fn read(clients: &Clients, namespace: &str) -> Result<Vec<Agent
 
 /// The news that Pods could not be read, for a command that continues without them.
 pub(super) fn unlisted(error: &anyhow::Error) -> AgentNews {
-    AgentNews::Unlisted(beside::unlisted(error, WITHOUT))
+    AgentNews::Unlisted(side_watch::unlisted(error, WITHOUT))
 }
 
 /// Follows the Pods of agents in `namespace` until the watches are stopped.
@@ -55,9 +54,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::backoff::RETURN_TRIES;
-    use super::super::beside::PATIENCE;
-    use super::super::beside::tests::{first_input, watches_of};
     use super::super::client::tests::{NO_ANSWER, answered_by, refusal};
+    use super::super::side_watch::PATIENCE;
+    use super::super::side_watch::tests::{first_input, watches_of};
     use super::*;
 
     /// Follows the agents of a server with these answers. Returns the first input of the loop, and how long it took.

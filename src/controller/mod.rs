@@ -8,7 +8,6 @@
 
 mod agents;
 mod backoff;
-mod beside;
 pub mod broken_invariant;
 pub mod client;
 pub mod clock;
@@ -40,6 +39,7 @@ mod retry_after;
 pub mod review;
 pub mod routes;
 pub mod run;
+mod side_watch;
 pub mod tasks;
 pub mod timeline;
 mod waits;

@@ -3,21 +3,21 @@
 //! They lie beside `cilium-config`, where the agents' Pods look for them. Where their definition is not installed, there are
 //! none.
 
-use super::beside::{self, Beside, News, Source};
 use super::client::{Clients, ReadError};
 use super::input::Input;
+use super::side_watch::{self, News, SideWatch, Source};
 use super::watch::Watches;
 use crate::model::node_config::{NodeConfig, NodeConfigNews};
 use crate::telemetry::standing::NODE_CONFIGS;
-use crate::wire::node_config::{self, WatchedNodeConfig};
+use crate::wire::node_config;
 
 /// The consequence of missing CiliumNodeConfigs, for the log.
 const WITHOUT: &str = "the CiliumNodeConfigs are unknown; all nodes are served according to cilium-config";
 
 /// Those in this namespace.
-fn node_configs(clients: &Clients, namespace: &str) -> Beside<WatchedNodeConfig, NodeConfig> {
+fn node_configs(clients: &Clients, namespace: &str) -> SideWatch<NodeConfig> {
     let (client, own) = (clients.reads.clone(), namespace.to_owned());
-    Beside {
+    SideWatch {
         source: Source::Cilium {
             plural: node_config::PLURAL,
             api: Box::new(move |version| kube::Api::namespaced_with(client.clone(), &own, &version)),
@@ -26,7 +26,6 @@ fn node_configs(clients: &Clients, namespace: &str) -> Beside<WatchedNodeConfig,
         kind: NODE_CONFIGS,
         what: format!("CiliumNodeConfigs in namespace {namespace}"),
         without: WITHOUT,
-        value: |watched| Some(watched.into_config()),
     }
 }
 
@@ -37,7 +36,7 @@ pub(super) async fn read(clients: &Clients, namespace: &str) -> Result<Vec<NodeC
 
 /// The news that CiliumNodeConfigs could not be read, for a command that continues without them.
 pub(super) fn unlisted(error: &anyhow::Error) -> NodeConfigNews {
-    NodeConfigNews::Unlisted(beside::unlisted(error, WITHOUT))
+    NodeConfigNews::Unlisted(side_watch::unlisted(error, WITHOUT))
 }
 
 /// Follows those in `namespace` until the watches are stopped.
@@ -61,9 +60,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::super::beside::PATIENCE;
-    use super::super::beside::tests::{first_input, inputs};
     use super::super::client::tests::{NO_ANSWER, answered_by, refusal};
+    use super::super::side_watch::PATIENCE;
+    use super::super::side_watch::tests::{first_input, inputs};
     use super::*;
 
     /// Follows those of a server with these answers. Returns the first input of the loop, and how long it took.

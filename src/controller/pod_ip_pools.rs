@@ -4,14 +4,14 @@
 
 use tokio::sync::watch;
 
-use super::beside::{self, Beside, News, Source};
 use super::client::{Clients, ReadError};
 use super::input::Input;
+use super::side_watch::{self, News, SideWatch, Source};
 use super::watch::Watches;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::publisher::Mode;
 use crate::telemetry::standing::POD_IP_POOLS;
-use crate::wire::pod_ip_pool::{self, WatchedPodIpPool};
+use crate::wire::pod_ip_pool;
 
 /// The consequence of missing CiliumPodIPPools, for the log.
 const WITHOUT: &str = "the CiliumPodIPPools are unknown; nodes are served anyway";
@@ -25,9 +25,9 @@ pub(super) fn are_of_use(mode: &Mode) -> bool {
 }
 
 /// Those of the cluster.
-fn pod_ip_pools(clients: &Clients) -> Beside<WatchedPodIpPool, PodIpPool> {
+fn pod_ip_pools(clients: &Clients) -> SideWatch<PodIpPool> {
     let client = clients.reads.clone();
-    Beside {
+    SideWatch {
         source: Source::Cilium {
             plural: pod_ip_pool::PLURAL,
             api: Box::new(move |version| kube::Api::all_with(client.clone(), &version)),
@@ -36,7 +36,6 @@ fn pod_ip_pools(clients: &Clients) -> Beside<WatchedPodIpPool, PodIpPool> {
         kind: POD_IP_POOLS,
         what: "CiliumPodIPPools".to_owned(),
         without: WITHOUT,
-        value: WatchedPodIpPool::into_pool,
     }
 }
 
@@ -47,7 +46,7 @@ pub(super) async fn read(clients: &Clients) -> Result<Vec<PodIpPool>, ReadError>
 
 /// The news that CiliumPodIPPools could not be read, for a command that continues without them.
 pub(super) fn unlisted(error: &anyhow::Error) -> PodIpPoolNews {
-    PodIpPoolNews::Unlisted(beside::unlisted(error, WITHOUT))
+    PodIpPoolNews::Unlisted(side_watch::unlisted(error, WITHOUT))
 }
 
 /// Follows them from when `is_wanted` says so, until the watches are stopped.
@@ -77,9 +76,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::super::beside::PATIENCE;
-    use super::super::beside::tests::{first_input, watches_of};
     use super::super::client::tests::{NO_ANSWER, answered_by, refusal};
+    use super::super::side_watch::PATIENCE;
+    use super::super::side_watch::tests::{first_input, watches_of};
     use super::*;
 
     /// Follows those of a server with these answers. Returns the first input of the loop, and how long it took.

@@ -8,16 +8,15 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::debug;
 
-use super::beside::{Beside, News, Source};
 use super::client::{Clients, ReadError};
 use super::gobgp::Daemon;
 use super::input::Input;
+use super::side_watch::{News, SideWatch, Source};
 use super::watch::Watches;
 use crate::model::frr::{FrrConfiguration, FrrConfigurationNews, FrrNodeState, FrrNodeStateNews};
 use crate::model::speaker::{Speaker, SpeakerKind, SpeakerNews};
 use crate::telemetry::standing::{FRR_CONFIGURATIONS, FRR_NODE_STATES};
-use crate::wire::cilium_bgp::{self, WatchedSpeaker};
-use crate::wire::frr::{WatchedFrrConfiguration, WatchedFrrNodeState};
+use crate::wire::cilium_bgp;
 use crate::world::frr::Exporting;
 use crate::world::gobgp::GobgpPolicy;
 
@@ -49,31 +48,29 @@ pub enum RouteExport {
     },
 }
 
-fn configurations(clients: &Clients, namespace: &str) -> Beside<WatchedFrrConfiguration, FrrConfiguration> {
-    Beside {
-        source: Source::Fixed(Box::new(kube::Api::namespaced(clients.reads.clone(), namespace))),
+fn configurations(clients: &Clients, namespace: &str) -> SideWatch<FrrConfiguration> {
+    SideWatch {
+        source: Source::Fixed(Box::new(kube::Api::namespaced_with(clients.reads.clone(), namespace, &()))),
         selector: None,
         kind: FRR_CONFIGURATIONS,
         what: format!("FRRConfigurations in namespace {namespace}"),
         without: "the FRRConfigurations are unknown; no route is announced or withdrawn, and no block cools",
-        value: WatchedFrrConfiguration::into_configuration,
     }
 }
 
-fn node_states(clients: &Clients) -> Beside<WatchedFrrNodeState, FrrNodeState> {
-    Beside {
-        source: Source::Fixed(Box::new(kube::Api::all(clients.reads.clone()))),
+fn node_states(clients: &Clients) -> SideWatch<FrrNodeState> {
+    SideWatch {
+        source: Source::Fixed(Box::new(kube::Api::all_with(clients.reads.clone(), &()))),
         selector: None,
         kind: FRR_NODE_STATES,
         what: "FRRNodeStates".to_owned(),
         without: "the FRRNodeStates are unknown; a released block waits 10 min longer before it cools",
-        value: WatchedFrrNodeState::into_state,
     }
 }
 
-fn speakers(clients: &Clients, kind: SpeakerKind) -> Beside<WatchedSpeaker, Speaker> {
+fn speakers(clients: &Clients, kind: SpeakerKind) -> SideWatch<Speaker> {
     let client = clients.reads.clone();
-    Beside {
+    SideWatch {
         source: Source::Cilium {
             plural: cilium_bgp::plural(kind),
             api: Box::new(move |version| kube::Api::all_with(client.clone(), &(kind, version))),
@@ -82,7 +79,6 @@ fn speakers(clients: &Clients, kind: SpeakerKind) -> Beside<WatchedSpeaker, Spea
         kind: kind.as_str(),
         what: format!("objects of kind {}", kind.as_str()),
         without: "it is unknown whether Cilium announces blocks too; routes are announced anyway",
-        value: WatchedSpeaker::into_speaker,
     }
 }
 

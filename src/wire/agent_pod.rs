@@ -4,14 +4,11 @@
 //! Reading one never fails: of a Pod that can't be read, or that is bound to no node, nothing is known, and so nothing
 //! of the agent that it may have.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde::Deserialize;
 
+use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
 use crate::model::agent::{AgentPod, ContainerStart};
 use crate::model::release::Release;
@@ -29,64 +26,16 @@ const CONTAINER: &str = "cilium-agent";
 /// The label that names the release where the image does not. Helm sets it by `podLabels`.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 
-/// The Pod of an agent as a watch shows it.
-#[derive(Debug, Clone)]
-pub struct WatchedPod {
-    meta: ObjectMeta,
-    /// What it tells; `None` where it can't be read, or is bound to no node.
-    agent: Option<AgentPod>,
-}
+impl SideKind for AgentPod {
+    type Served = ();
 
-impl WatchedPod {
+    fn path((): &()) -> KindPath {
+        KindPath { group: "", version: "v1", kind: "Pod", plural: PLURAL }
+    }
+
     /// The agent in it; `None` where the Pod can't be read, or is bound to no node yet.
-    #[must_use]
-    pub fn into_agent(self) -> Option<AgentPod> {
-        self.agent
-    }
-}
-
-impl<'de> Deserialize<'de> for WatchedPod {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Envelope {
-            #[serde(default)]
-            metadata: Meta,
-        }
-
-        let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let meta = serde_json::from_str::<Envelope>(raw.get()).map(|envelope| envelope.metadata);
-        let meta = meta.unwrap_or_default();
-        let agent = serde_json::from_str::<Pod>(raw.get()).ok().and_then(|pod| agent_in(pod, &meta));
-        Ok(Self { meta: meta.into(), agent })
-    }
-}
-
-impl Resource for WatchedPod {
-    type DynamicType = ();
-    type Scope = kube::core::NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        PLURAL.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
+    fn read(json: &str, meta: &Meta) -> Option<Self> {
+        agent_in(serde_json::from_str(json).ok()?, meta)
     }
 }
 
@@ -188,10 +137,11 @@ struct Running {
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::side_watched::SideWatched;
     use super::*;
 
     fn read(pod: &Value) -> Option<AgentPod> {
-        serde_json::from_value::<WatchedPod>(pod.clone()).unwrap().into_agent()
+        serde_json::from_value::<SideWatched<AgentPod>>(pod.clone()).unwrap().into_value()
     }
 
     /// A Pod as the chart of Cilium and the kubelet make it, cut down to what is read and a few fields beside it.

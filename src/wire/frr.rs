@@ -3,15 +3,13 @@
 //! Everything of a template but its selector and its prefixes is carried over unread, so a field that a later version of
 //! frr-k8s adds needs no change here. Reading one never fails: an unreadable part makes it differ from the object that the controller would write.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::pod_ip_pool::OURS;
+use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
 use crate::model::frr::{
     FrrChange, FrrConfiguration, FrrNodeState, FrrPurpose, FrrWrite, HOSTNAME_LABEL, Selector, Sessions,
@@ -39,54 +37,34 @@ const LATER_THAN: &str = "nodeipam.io/later-than";
 /// The lists of `toAdvertise` whose entries have prefixes.
 const MARKED: [&str; 2] = ["withCommunity", "withLocalPref"];
 
-/// An FRRConfiguration as a watch shows it.
-#[derive(Debug, Clone)]
-pub struct WatchedFrrConfiguration {
-    meta: ObjectMeta,
-    configuration: Option<FrrConfiguration>,
+impl SideKind for FrrConfiguration {
+    type Served = ();
+
+    fn path((): &()) -> KindPath {
+        KindPath { group: GROUP, version: VERSION, kind: "FRRConfiguration", plural: CONFIGURATIONS }
+    }
+
+    fn read(json: &str, _: &Meta) -> Option<Self> {
+        configuration(&serde_json::from_str(json).ok()?)
+    }
 }
 
-impl WatchedFrrConfiguration {
+impl SideKind for FrrNodeState {
+    type Served = ();
+
+    fn path((): &()) -> KindPath {
+        KindPath { group: GROUP, version: VERSION, kind: "FRRNodeState", plural: NODE_STATES }
+    }
+
     /// Its content; `None` where it has no version.
-    #[must_use]
-    pub fn into_configuration(self) -> Option<FrrConfiguration> {
-        self.configuration
-    }
-}
-
-impl<'de> Deserialize<'de> for WatchedFrrConfiguration {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        Ok(Self { meta: meta(&object).into(), configuration: configuration(&object) })
-    }
-}
-
-/// An FRRNodeState as a watch shows it.
-#[derive(Debug, Clone)]
-pub struct WatchedFrrNodeState {
-    meta: ObjectMeta,
-    state: Option<FrrNodeState>,
-}
-
-impl WatchedFrrNodeState {
-    /// Its content; `None` where it has no version.
-    #[must_use]
-    pub fn into_state(self) -> Option<FrrNodeState> {
-        self.state
-    }
-}
-
-impl<'de> Deserialize<'de> for WatchedFrrNodeState {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        let meta = meta(&object);
+    fn read(json: &str, meta: &Meta) -> Option<Self> {
+        let object: Value = serde_json::from_str(json).unwrap_or_default();
         let running = object["status"]["runningConfig"].as_str();
-        let state = meta.revision().map(|revision| FrrNodeState {
+        Some(Self {
             node: meta.name.as_str().into(),
-            revision,
+            revision: meta.revision()?,
             networks: running.filter(|text| !text.trim().is_empty()).and_then(networks),
-        });
-        Ok(Self { meta: meta.into(), state })
+        })
     }
 }
 
@@ -282,66 +260,9 @@ pub fn object(write: &FrrWrite, namespace: &str) -> Option<Value> {
     Some(object)
 }
 
-impl Resource for WatchedFrrConfiguration {
-    type DynamicType = ();
-    type Scope = kube::core::NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "FRRConfiguration".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        VERSION.into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        CONFIGURATIONS.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
-    }
-}
-
-impl Resource for WatchedFrrNodeState {
-    type DynamicType = ();
-    type Scope = kube::core::ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "FRRNodeState".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        VERSION.into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        NODE_STATES.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::side_watched::SideWatched;
     use super::*;
     use crate::model::revision::Revision;
 
@@ -459,7 +380,8 @@ mod tests {
                        prefix-list a seq 1 permit 10.2.0.0/24\n";
         let object =
             json!({"metadata": {"name": "a", "resourceVersion": "5"}, "status": {"runningConfig": running}});
-        let state = serde_json::from_value::<WatchedFrrNodeState>(object).unwrap().into_state().unwrap();
+        let state =
+            serde_json::from_value::<SideWatched<FrrNodeState>>(object).unwrap().into_value().unwrap();
         assert_eq!(state.networks, Some(cidrs(&["10.0.0.0/26", "10.1.0.0/26", "fd00::/120"])));
     }
 
@@ -467,7 +389,8 @@ mod tests {
     fn a_running_configuration_that_is_missing_or_unreadable_is_no_proof() {
         for status in [json!({}), json!({"runningConfig": " "}), json!({"runningConfig": " network odd\n"})] {
             let object = json!({"metadata": {"name": "a", "resourceVersion": "5"}, "status": status});
-            let state = serde_json::from_value::<WatchedFrrNodeState>(object).unwrap().into_state().unwrap();
+            let state =
+                serde_json::from_value::<SideWatched<FrrNodeState>>(object).unwrap().into_value().unwrap();
             assert_eq!(state.networks, None, "{status}");
         }
     }

@@ -29,6 +29,7 @@ pub mod pool;
 mod precondition;
 pub mod rules;
 mod schema;
+pub mod side_watched;
 mod structural;
 pub mod surroundings;
 pub mod watched;

@@ -2,16 +2,15 @@
 //!
 //! Reading one never fails: one whose selector can't be read selects nobody. No agent starts beside such an object.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use kube::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_core::Selector;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::cilium_group::{CiliumVersion, GROUP};
+use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
 use crate::model::node_config::NodeConfig;
 
@@ -20,34 +19,23 @@ pub const KIND: &str = "CiliumNodeConfig";
 /// The name in paths.
 pub const PLURAL: &str = "ciliumnodeconfigs";
 
-/// A CiliumNodeConfig as a watch shows it.
-#[derive(Debug, Clone)]
-pub struct WatchedNodeConfig {
-    meta: ObjectMeta,
-    config: NodeConfig,
-}
+impl SideKind for NodeConfig {
+    type Served = CiliumVersion;
 
-impl WatchedNodeConfig {
-    /// What it says.
-    #[must_use]
-    pub fn into_config(self) -> NodeConfig {
-        self.config
+    fn path(version: &CiliumVersion) -> KindPath {
+        KindPath { group: GROUP, version: version.as_str(), kind: KIND, plural: PLURAL }
     }
-}
 
-impl<'de> Deserialize<'de> for WatchedNodeConfig {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        let meta = object.get("metadata").and_then(|meta| Meta::deserialize(meta).ok()).unwrap_or_default();
+    fn read(json: &str, meta: &Meta) -> Option<Self> {
+        let object: Value = serde_json::from_str(json).unwrap_or_default();
         let defaults = object["spec"]["defaults"].as_object().into_iter().flatten();
-        let config = NodeConfig {
+        Some(Self {
             name: meta.name.clone(),
             selector: selector(&object["spec"]["nodeSelector"]),
             defaults: defaults
                 .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
                 .collect::<BTreeMap<String, String>>(),
-        };
-        Ok(Self { meta: meta.into(), config })
+        })
     }
 }
 
@@ -57,39 +45,11 @@ fn selector(wire: &Value) -> Option<Selector> {
     Selector::try_from(wire?).ok()
 }
 
-impl Resource for WatchedNodeConfig {
-    type DynamicType = CiliumVersion;
-    type Scope = kube::core::DynamicResourceScope;
-
-    fn kind(_: &CiliumVersion) -> Cow<'_, str> {
-        KIND.into()
-    }
-
-    fn group(_: &CiliumVersion) -> Cow<'_, str> {
-        GROUP.into()
-    }
-
-    fn version(version: &CiliumVersion) -> Cow<'_, str> {
-        version.as_str().into()
-    }
-
-    fn plural(_: &CiliumVersion) -> Cow<'_, str> {
-        PLURAL.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::super::side_watched::SideWatched;
     use super::*;
 
     #[test]
@@ -98,7 +58,8 @@ mod tests {
         let selects = |selector: Value| {
             let spec = json!({"defaults": {"ipam": "crd", "odd": 5}, "nodeSelector": selector});
             let object = json!({"metadata": metadata, "spec": spec});
-            let config = serde_json::from_value::<WatchedNodeConfig>(object).unwrap().into_config();
+            let config =
+                serde_json::from_value::<SideWatched<NodeConfig>>(object).unwrap().into_value().unwrap();
             assert_eq!(config.name, "rack-1");
             assert_eq!(config.defaults, [("ipam".to_owned(), "crd".to_owned())].into());
             ["1", "2"].map(|rack| config.selects(&[("rack".to_owned(), rack.to_owned())].into()))

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::agent_pod::{SELECTOR, WatchedPod};
+use super::agent_pod::SELECTOR;
+use super::side_watched::SideWatched;
 use crate::model::agent::{AgentPod, PodsOnNode};
 
 /// The field by which the Pods of one node are listed.
@@ -35,7 +36,7 @@ fn agent_in(pod: &Pod, namespace: &str) -> Option<AgentPod> {
     let is_agent = pod.metadata.namespace.as_deref() == Some(namespace)
         && pod.metadata.labels.as_ref()?.get(key).is_some_and(|found| found == value);
     let json = is_agent.then(|| serde_json::to_value(pod).ok())??;
-    serde_json::from_value::<WatchedPod>(json).ok()?.into_agent()
+    serde_json::from_value::<SideWatched<_>>(json).ok()?.into_value()
 }
 
 /// Whether a Pod has an address of the node's pool, or waits for one. One on the network of the host has those of the

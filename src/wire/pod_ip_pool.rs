@@ -3,16 +3,13 @@
 //! Reading one never fails: a family that can't be read counts as none, as it would for agents. A patch changes two fields
 //! of a family, and an entry that is more than a CIDR is written as it was read: fields of a newer Cilium stay.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::cilium_group::{CiliumVersion, GROUP};
 use super::precondition::bound_to;
+use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpRange, PodIpRanges};
 use crate::model::request::PodIpPoolWrite;
@@ -26,34 +23,23 @@ pub const PLURAL: &str = "ciliumpodippools";
 /// The label by which one is known to be the controller's own, and its value.
 pub const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "cilium-node-ipam");
 
-/// A CiliumPodIPPool as a watch shows it.
-#[derive(Debug, Clone)]
-pub struct WatchedPodIpPool {
-    meta: ObjectMeta,
-    /// What it says; `None` where it has no version.
-    pool: Option<PodIpPool>,
-}
+impl SideKind for PodIpPool {
+    type Served = CiliumVersion;
 
-impl WatchedPodIpPool {
-    /// What it says; `None` where it has no version.
-    #[must_use]
-    pub fn into_pool(self) -> Option<PodIpPool> {
-        self.pool
+    fn path(version: &CiliumVersion) -> KindPath {
+        KindPath { group: GROUP, version: version.as_str(), kind: KIND, plural: PLURAL }
     }
-}
 
-impl<'de> Deserialize<'de> for WatchedPodIpPool {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        let meta = object.get("metadata").and_then(|meta| Meta::deserialize(meta).ok()).unwrap_or_default();
-        let pool = meta.revision().map(|revision| PodIpPool {
+    /// What it says; `None` where it has no version.
+    fn read(json: &str, meta: &Meta) -> Option<Self> {
+        let object: Value = serde_json::from_str(json).unwrap_or_default();
+        Some(Self {
             name: meta.name.as_str().into(),
             uid: meta.uid.as_str().into(),
-            revision,
+            revision: meta.revision()?,
             families: families(&object["spec"]),
             is_ours: object["metadata"]["labels"][OURS.0] == OURS.1,
-        });
-        Ok(Self { meta: meta.into(), pool })
+        })
     }
 }
 
@@ -114,42 +100,14 @@ fn families(spec: &Value) -> BTreeMap<Family, PodIpRanges> {
     Family::ALL.into_iter().filter_map(ranges).collect()
 }
 
-impl Resource for WatchedPodIpPool {
-    type DynamicType = CiliumVersion;
-    type Scope = kube::core::ClusterResourceScope;
-
-    fn kind(_: &CiliumVersion) -> Cow<'_, str> {
-        KIND.into()
-    }
-
-    fn group(_: &CiliumVersion) -> Cow<'_, str> {
-        GROUP.into()
-    }
-
-    fn version(version: &CiliumVersion) -> Cow<'_, str> {
-        version.as_str().into()
-    }
-
-    fn plural(_: &CiliumVersion) -> Cow<'_, str> {
-        PLURAL.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::side_watched::SideWatched;
     use super::*;
     use crate::model::revision::Revision;
 
     fn read(object: Value) -> Option<PodIpPool> {
-        serde_json::from_value::<WatchedPodIpPool>(object).unwrap().into_pool()
+        serde_json::from_value::<SideWatched<PodIpPool>>(object).unwrap().into_value()
     }
 
     #[test]

@@ -27,10 +27,8 @@ use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{OwnAddresses, Settings, from_config};
 use crate::publisher::static_mode::NodeField;
 use crate::publisher::{Mode, Publisher};
-use crate::wire::agent_pod::WatchedPod;
 use crate::wire::freeze::{self, freeze_of};
-use crate::wire::node_config::WatchedNodeConfig;
-use crate::wire::pod_ip_pool::WatchedPodIpPool;
+use crate::wire::side_watched::SideWatched;
 use crate::wire::watched::{Watched, Wire};
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools, surroundings};
 use crate::world::World;
@@ -197,7 +195,7 @@ fn gathered(
         pod["metadata"]["labels"]["k8s-app"] == "cilium"
             && pod["metadata"]["namespace"] == namespaces.cilium.as_str()
     });
-    let agents: Vec<_> = agents.filter_map(|pod| WatchedPod::deserialize(pod).ok()?.into_agent()).collect();
+    let agents: Vec<_> = agents.filter_map(|pod| SideWatched::deserialize(pod).ok()?.into_value()).collect();
     let has_all_pods =
         by_kind.contains_key(BUNDLE) && !objects.skipped.iter().any(|skipped| skipped.starts_with("Pods"));
     gathering.observe_agents(if agents.is_empty() && !has_all_pods {
@@ -206,10 +204,10 @@ fn gathered(
         AgentNews::Listed(agents)
     });
     let configs = of_kind("CiliumNodeConfig").iter();
-    let configs = configs.filter_map(|found| Some(WatchedNodeConfig::deserialize(found).ok()?.into_config()));
+    let configs = configs.filter_map(|found| SideWatched::deserialize(found).ok()?.into_value());
     gathering.observe_node_configs(NodeConfigNews::Listed(configs.collect()));
     let pools = of_kind("CiliumPodIPPool").iter();
-    let pools = pools.filter_map(|found| WatchedPodIpPool::deserialize(found).ok()?.into_pool());
+    let pools = pools.filter_map(|found| SideWatched::deserialize(found).ok()?.into_value());
     gathering.observe_pod_ip_pools(PodIpPoolNews::Listed(pools.collect()));
     for listing in [
         listing::<Pools>(of_kind("NodeIPPool"))?,

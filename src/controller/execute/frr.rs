@@ -10,9 +10,10 @@ use tracing::{info, warn};
 
 use super::{Attempt, Executor};
 use crate::controller::client::FIELD_MANAGER;
-use crate::model::frr::{FrrChange, FrrWrite};
+use crate::model::frr::{FrrChange, FrrConfiguration, FrrWrite};
 use crate::model::outcome::{Answer, Seen};
-use crate::wire::frr::{self, WatchedFrrConfiguration};
+use crate::wire::frr;
+use crate::wire::side_watched::SideWatched;
 
 impl Executor {
     /// Carries out a write to an FRRConfiguration. If the answer is lost, the watch shows the outcome. A late
@@ -20,9 +21,13 @@ impl Executor {
     pub(super) async fn write_frr(&self, write: &FrrWrite) -> anyhow::Result<(Answer, Seen)> {
         let namespace = self.frr_namespace.as_str();
         let object = frr::object(write, namespace);
-        let path = Api::<WatchedFrrConfiguration>::namespaced(self.clients.writes.clone(), namespace)
-            .resource_url()
-            .to_owned();
+        let path = Api::<SideWatched<FrrConfiguration>>::namespaced_with(
+            self.clients.writes.clone(),
+            namespace,
+            &(),
+        )
+        .resource_url()
+        .to_owned();
         let name = write.name.as_str();
         let query = format!("fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
         let (method, target, body) = match &write.change {

@@ -8,9 +8,11 @@ use super::{Attempt, Executor, patch_params};
 use crate::controller::client::{FIELD_MANAGER, ReadError};
 use crate::controller::discovery::served;
 use crate::model::outcome::{Answer, Seen};
+use crate::model::pod_ip_pool::PodIpPool;
 use crate::model::request::PodIpPoolWrite;
 use crate::wire::cilium_group::CiliumVersion;
-use crate::wire::pod_ip_pool::{self, WatchedPodIpPool};
+use crate::wire::pod_ip_pool;
+use crate::wire::side_watched::SideWatched;
 
 impl Executor {
     /// Creates a CiliumPodIPPool, or adds to it. Writing it twice does no harm, so nothing is read where no answer comes:
@@ -38,7 +40,7 @@ impl Executor {
         version: CiliumVersion,
         write: &PodIpPoolWrite,
     ) -> anyhow::Result<(Answer, Seen)> {
-        let resource = ApiResource::erase::<WatchedPodIpPool>(&version);
+        let resource = ApiResource::erase::<SideWatched<PodIpPool>>(&version);
         let api: Api<DynamicObject> = Api::all_with(self.clients.writes.clone(), &resource);
         let name = write.name.as_str();
         let mut forbidden = false;
@@ -60,8 +62,9 @@ impl Executor {
             Attempt::Applied(written) => {
                 let (created, version) = (write.on.is_none(), version.as_str());
                 info!(name, version, created, "wrote the CiliumPodIPPool");
-                let written = serde_json::from_value::<WatchedPodIpPool>(serde_json::to_value(written)?)?;
-                let seen = written.into_pool().map_or(Seen::Nothing, |pool| Seen::PodIpPool(Box::new(pool)));
+                let written =
+                    serde_json::from_value::<SideWatched<PodIpPool>>(serde_json::to_value(written)?)?;
+                let seen = written.into_value().map_or(Seen::Nothing, |pool| Seen::PodIpPool(Box::new(pool)));
                 (Answer::Done, seen)
             }
             // Another writer may have created it; the watch shows that.

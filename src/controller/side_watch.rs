@@ -5,16 +5,14 @@
 //! newest version that the server serves. That version is looked up again when it is no longer served. Knows no
 //! policy.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use http::StatusCode;
-use kube::Resource;
 use kube::api::{Api, ListParams};
 use kube::core::Status;
 use kube::runtime::watcher::{self, Event, watcher};
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -24,6 +22,7 @@ use super::discovery::{Served, served};
 use super::input::Input;
 use super::watch::{Watches, answer, has_expired};
 use crate::wire::cilium_group::CiliumVersion;
+use crate::wire::side_watched::{SideKind, SideWatched};
 
 /// How long the start waits for a list that fails. The lists of the world fail too in that time, and a server that
 /// starts answers within it.
@@ -32,10 +31,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// replace another, and discovery is a step behind.
 const UNKNOWN_TIMES: u32 = 2;
 
-/// Objects of a kind beside the world: `K` as the server has them, `V` as the core knows them.
-pub(super) struct Beside<K, V> {
+/// Objects of a kind beside the world, each with the value `V`.
+pub(super) struct SideWatch<V> {
     /// Where they are.
-    pub(super) source: Source<K>,
+    pub(super) source: Source<V>,
     /// The labels that they have, if not all objects of the kind are meant.
     pub(super) selector: Option<&'static str>,
     /// The kind, as the log and metrics name it.
@@ -44,27 +43,25 @@ pub(super) struct Beside<K, V> {
     pub(super) what: String,
     /// The consequence of missing objects, for the log.
     pub(super) without: &'static str,
-    /// The value of an object; `None` where nothing can be known of it.
-    pub(super) value: fn(K) -> Option<V>,
 }
 
 /// Where the objects of a kind are.
-pub(super) enum Source<K> {
+pub(super) enum Source<V> {
     /// Every server should have them here. If one does not, they are unknown.
-    Fixed(Box<Api<K>>),
+    Fixed(Box<Api<SideWatched<V>>>),
     /// The kind is Cilium's: here they are in the version that the server serves. If it serves none, there are none.
     Cilium {
         /// The name of the kind in paths.
         plural: &'static str,
         /// Where they are in a version.
-        api: Box<dyn Fn(CiliumVersion) -> Api<K> + Send + Sync>,
+        api: Box<dyn Fn(CiliumVersion) -> Api<SideWatched<V>> + Send + Sync>,
     },
 }
 
 /// Where to look for objects.
-struct Places<K> {
+struct Places<V> {
     /// In this order.
-    apis: Vec<Api<K>>,
+    apis: Vec<Api<SideWatched<V>>>,
     /// The meaning of a server that knows the kind at none of them.
     unknown: Unknown,
 }
@@ -78,8 +75,8 @@ enum Unknown {
     NoObjects,
 }
 
-impl<K: Clone> Source<K> {
-    async fn places(&self, clients: &Clients) -> Result<Places<K>, ReadError> {
+impl<V: Clone> Source<V> {
+    async fn places(&self, clients: &Clients) -> Result<Places<V>, ReadError> {
         match self {
             Self::Fixed(api) => Ok(Places { apis: vec![Api::clone(api)], unknown: Unknown::Failure }),
             Self::Cilium { plural, api } => {
@@ -134,10 +131,7 @@ impl<V> Following<'_, V> {
     }
 }
 
-impl<K, V> Beside<K, V>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+impl<V: SideKind> SideWatch<V> {
     /// All of them, page by page.
     pub(super) async fn read(&self, clients: &Clients) -> Result<Vec<V>, ReadError> {
         let places = self.source.places(clients).await?;
@@ -154,13 +148,13 @@ where
         }
     }
 
-    async fn read_from(&self, api: &Api<K>, clients: &Clients) -> Result<Vec<V>, ReadError> {
+    async fn read_from(&self, api: &Api<SideWatched<V>>, clients: &Clients) -> Result<Vec<V>, ReadError> {
         let mut params = ListParams::default().limit(PAGE_SIZE);
         params.label_selector = self.selector.map(str::to_owned);
         let mut found = Vec::new();
         loop {
             let page = clients.within_timeout(api.list(&params)).await?;
-            found.extend(page.items.into_iter().filter_map(self.value));
+            found.extend(page.items.into_iter().filter_map(SideWatched::into_value));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => return Ok(found),
@@ -211,7 +205,7 @@ where
     }
 
     /// Follows them at one place, until that needs a new start.
-    async fn follow_at(&self, api: &Api<K>, following: &mut Following<'_, V>) -> End {
+    async fn follow_at(&self, api: &Api<SideWatched<V>>, following: &mut Following<'_, V>) -> End {
         let watches = following.watches;
         let contact = &watches.clients.contact;
         let mut config = watcher::Config::default().page_size(PAGE_SIZE).timeout(WATCH_SECONDS);
@@ -228,15 +222,15 @@ where
                     continue;
                 }
                 Ok(Some(Event::InitApply(object))) => {
-                    listed.extend((self.value)(object));
+                    listed.extend(object.into_value());
                     continue;
                 }
                 Ok(Some(Event::InitDone)) => {
                     info!(kind = self.kind, objects = listed.len(), at = api.resource_url(), "listed");
                     Some(News::Listed(std::mem::take(&mut listed)))
                 }
-                Ok(Some(Event::Apply(object))) => (self.value)(object).map(News::Applied),
-                Ok(Some(Event::Delete(object))) => (self.value)(object).map(News::Deleted),
+                Ok(Some(Event::Apply(object))) => object.into_value().map(News::Applied),
+                Ok(Some(Event::Delete(object))) => object.into_value().map(News::Deleted),
                 Err(error) if is_unknown(answer(&error)) => return End::Unknown(error),
                 Err(error) if has_expired(&error) => {
                     let rest = watches.expired(self.kind, &error, &mut following.retries);
