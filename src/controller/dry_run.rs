@@ -127,11 +127,11 @@ pub fn lines(world: &World, proposal: &Proposal) -> Vec<String> {
         ));
     }
     lines.extend(proposal.findings.iter().map(|finding| format!("finding {finding}")));
-    let (mut n_writes, mut n_held_back) = (0u64, 0u64);
+    let (mut n_writes, mut n_stopped) = (0u64, 0u64);
     for request in &proposal.requests {
         lines.push(match request {
             Request::Write(write) if freeze.stops_write(write) => {
-                n_held_back += 1;
+                n_stopped += 1;
                 format!("frozen; would {write}")
             }
             Request::Write(write) => {
@@ -141,8 +141,8 @@ pub fn lines(world: &World, proposal: &Proposal) -> Vec<String> {
             Request::Read(read) => format!("would first {read}"),
         });
     }
-    if n_held_back > 0 {
-        lines.push(format!("the freeze stops {}", counted(n_held_back, "write")));
+    if n_stopped > 0 {
+        lines.push(format!("the freeze stops {}", counted(n_stopped, "write")));
     }
     lines.push(format!("proposed {}", counted(n_writes, "write")));
     lines

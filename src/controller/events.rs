@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_told_of_pools_goes_first_and_then_warnings() {
+    async fn events_of_pools_are_sent_first_and_then_warnings() {
         let (events, mut waiting) = Events::channel(Metrics::default(), Lead::unelected());
         for node in ["a", "b"] {
             events.tell(event(node, EventReason::BlocksPublished));

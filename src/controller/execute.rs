@@ -122,7 +122,7 @@ impl Executor {
             Write::Publish(publication) => self.publish(publication, settling).await?,
             Write::UpdateClaim(update) => self.update_claim(update, settling).await?,
             Write::BumpVersion(bump) => self.make_later_version(bump, settling).await?,
-            Write::UsageProbe(probe) => self.ask(probe, settling).await?,
+            Write::UsageQuery(query) => self.ask(query, settling).await?,
             Write::Withdraw(withdrawal) => self.withdraw(withdrawal, settling).await?,
             Write::CreateCiliumNode(new) => self.create_cilium_node(new, settling).await?,
             Write::PoolStatus(status) => {

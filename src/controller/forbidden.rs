@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::events::{Event, Subject};
-use crate::model::request::{Target, UsageProbe, Withdrawal, Write};
+use crate::model::request::{Target, UsageQuery, Withdrawal, Write};
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::standing::{OR_ADMISSION, Right, Standing};
 use crate::wire::watched::Wire;
@@ -67,7 +67,7 @@ fn rights_for(write: &Write) -> Vec<Right> {
             | Target::ClaimsOf(_)
             | Target::PodsOf(_) => vec![cilium_nodes("patch")],
         },
-        Write::UsageProbe(UsageProbe { change, .. }) | Write::Withdraw(Withdrawal { change, .. }) => {
+        Write::UsageQuery(UsageQuery { change, .. }) | Write::Withdraw(Withdrawal { change, .. }) => {
             vec![if change.is_of_status() {
                 status(CiliumNodes::GROUP, CiliumNodes::PLURAL)
             } else {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_forbidden_for_ten_seconds_is_told_on_its_object() {
+    async fn what_is_forbidden_for_ten_seconds_is_reported_on_its_object() {
         let standing = Standing::default();
         let write = Write::CreateCiliumNode(NewCiliumNode {
             node: "a".into(),

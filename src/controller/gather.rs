@@ -311,8 +311,8 @@ pub(super) async fn gather(
         }
         // Both always send news, even if they can't be read. Before that, a node might be served whose agent must not
         // be.
-        let is_told_of_all = gathering.knows_of_agents() && gathering.knows_of_node_configs();
-        if !is_told_of_all || gathering.lacks_pod_ip_pools() {
+        let knows_all = gathering.knows_of_agents() && gathering.knows_of_node_configs();
+        if !knows_all || gathering.lacks_pod_ip_pools() {
             continue;
         }
         match gathering.complete() {

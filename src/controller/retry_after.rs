@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_hours() {
+    async fn no_node_waits_for_hours() {
         let (_, body) = read(429, &[("retry-after", "86400")], "").await;
         assert_eq!(asked_for(&serde_json::from_str(&body).unwrap()), Some(LONGEST_WAIT));
     }

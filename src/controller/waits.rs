@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_of_when_it_has_waited_and_then_once_per_interval() {
+    fn a_node_is_reported_when_it_has_waited_and_then_once_per_interval() {
         let mut waits = Waits::reported_after(PATIENCE);
         let start = Instant::now();
         let at = |minutes: u64| start + Duration::from_secs(60 * minutes);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_was_told_of_once_it_was_due_and_still_waited() {
+    fn a_node_was_reported_once_it_was_due_and_still_waited() {
         let mut waits = Waits::reported_after(PATIENCE);
         let (start, node) = (Instant::now(), NodeName::from("a"));
         waits.note(&node, Some(&"one"), start);

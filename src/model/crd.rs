@@ -89,7 +89,7 @@ pub enum CrdChange {
     /// Entries that get our fence.
     Fence(AddressSet),
     /// Blocks that are taken off.
-    TakeOff {
+    Remove {
         /// The whole new `podCIDRs`.
         pod_cidrs: Vec<Cidr>,
         /// The blocks that go.
@@ -128,7 +128,7 @@ impl CrdChange {
                 fields.owners.retain(|address, _| !unfenced.contains(address));
                 Some(fields)
             }
-            Self::Marks(_) | Self::Fence(_) | Self::TakeOff { .. } => None,
+            Self::Marks(_) | Self::Fence(_) | Self::Remove { .. } => None,
         }
     }
 
@@ -150,7 +150,7 @@ impl CrdChange {
                 MarkChange::Remove => !fields.marks.contains_key(address),
             }),
             Self::Fence(addresses) => addresses.iter().all(|address| fields.is_fenced(address)),
-            Self::TakeOff { blocks, entries, .. } => {
+            Self::Remove { blocks, entries, .. } => {
                 blocks.iter().all(|cidr| !fields.pod_cidrs.contains(cidr))
                     && entries.iter().all(|address| !fields.pool.contains(address))
             }
@@ -162,7 +162,7 @@ impl CrdChange {
     pub const fn is_of_status(&self) -> bool {
         match self {
             Self::Marks(_) => true,
-            Self::Blocks { .. } | Self::Fence(_) | Self::TakeOff { .. } => false,
+            Self::Blocks { .. } | Self::Fence(_) | Self::Remove { .. } => false,
         }
     }
 }

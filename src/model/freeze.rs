@@ -76,7 +76,7 @@ fn moves_addresses(write: &Write) -> bool {
         | Write::UpdateClaim(_)
         | Write::Publish(_)
         | Write::BumpVersion(_)
-        | Write::UsageProbe(_)
+        | Write::UsageQuery(_)
         | Write::Withdraw(_)
         | Write::CreateCiliumNode(_)
         // Without its finalizer a pool is gone, and younger pools get its ranges.

@@ -65,7 +65,7 @@ pub enum PoolsChange {
     /// A question.
     Ask(Question),
     /// CIDRs are taken off, together with a question.
-    TakeOff {
+    Remove {
         /// The CIDRs.
         off: Vec<Cidr>,
         /// The whole new `allocated`.
@@ -94,7 +94,7 @@ impl PoolsChange {
     pub fn published_in(&self, fields: &PoolsFields) -> Option<PoolsFields> {
         match self {
             Self::Allocate(allocated) => Some(PoolsFields { allocated: allocated.clone(), ..fields.clone() }),
-            Self::Ask(_) | Self::TakeOff { .. } => None,
+            Self::Ask(_) | Self::Remove { .. } => None,
         }
     }
 
@@ -109,7 +109,7 @@ impl PoolsChange {
                 fields.requested.iter().any(|entry| entry.asked_as_of.is_some_and(|asked| asked >= *as_of))
             }
             // An agent that goes on with one writes it back, which may be seen first: it is tried again later.
-            Self::TakeOff { off, .. } => {
+            Self::Remove { off, .. } => {
                 !fields.allocated.iter().any(|entry| entry.cidrs.iter().any(|cidr| off.contains(cidr)))
             }
         }

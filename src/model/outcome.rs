@@ -181,7 +181,7 @@ impl Write {
             Self::PodIpPool(write) => matches!(found, Seen::PodIpPool(found) if write.is_shown_by(found)),
             Self::Frr(write) => matches!(found, Seen::Frr(found) if write.is_shown_by(found)),
             Self::BumpVersion(_)
-            | Self::UsageProbe(_)
+            | Self::UsageQuery(_)
             | Self::CreateCiliumNode(_)
             | Self::PoolStatus(_)
             | Self::PoolFinalizers(_)
@@ -212,8 +212,8 @@ impl Write {
                     && self.took_effect_in(found)
             }
             Self::BumpVersion(bump) => found.carrier().is_some_and(|later| later.revision() > bump.revision),
-            Self::UsageProbe(probe) => found.carrier().is_some_and(|later| {
-                later.revision() > probe.revision && probe.change.is_shown_by(later, &[])
+            Self::UsageQuery(query) => found.carrier().is_some_and(|later| {
+                later.revision() > query.revision && query.change.is_shown_by(later, &[])
             }),
             Self::Withdraw(withdrawal) => found.carrier().is_some_and(|later| {
                 later.revision() > withdrawal.revision && withdrawal.change.is_shown_by(later, &[])

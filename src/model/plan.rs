@@ -336,7 +336,7 @@ impl NodePlan {
 
     /// Whether this process may send no request now: under a freeze, on a standby, or in a mode that is not served.
     #[must_use]
-    pub fn is_held_back(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         matches!(self.verdict, Verdict::Wait(Wait::Mode | Wait::Thaw | Wait::Lead))
     }
 

@@ -11,12 +11,12 @@ use crate::model::names::{FrrName, NodeName, PodIpPoolName, PoolName};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
 
-mod told;
+mod display;
 mod writes;
 
 pub use writes::{
     BumpVersion, ClaimChange, ClaimStatusWrite, ClaimUpdate, NewCiliumNode, NewClaim, PodIpPoolWrite,
-    PoolFinalizersWrite, PoolStatusWrite, ProbeStep, Publication, UsageProbe, Withdrawal, WithdrawalStep,
+    PoolFinalizersWrite, PoolStatusWrite, Publication, QueryStep, UsageQuery, Withdrawal, WithdrawalStep,
 };
 
 /// A request to the API server. It has one [`Target`], and its [`Outcome`](super::outcome::Outcome) contains it.
@@ -55,7 +55,7 @@ pub enum Write {
     /// Write a later version of a CiliumNode without a change of its content (safety rule 3).
     BumpVersion(BumpVersion),
     /// Ask an agent which addresses it uses, or clear the question.
-    UsageProbe(UsageProbe),
+    UsageQuery(UsageQuery),
     /// A step by which blocks leave a carrier whose node lives.
     Withdraw(Withdrawal),
     /// Create a CiliumNode before its agent creates it.
@@ -209,7 +209,7 @@ impl Write {
                 AnyRevision::Custom(_) => Target::CiliumNode(bump.node.clone()),
                 AnyRevision::Core(_) => Target::Node(bump.node.clone()),
             },
-            Self::UsageProbe(probe) => Target::carrier(&probe.change, &probe.node),
+            Self::UsageQuery(query) => Target::carrier(&query.change, &query.node),
             Self::Withdraw(withdrawal) => Target::carrier(&withdrawal.change, &withdrawal.node),
             Self::CreateCiliumNode(new) => Target::CiliumNode(new.node.clone()),
             Self::PoolStatus(write) => Target::Pool(write.pool.clone()),
@@ -228,7 +228,7 @@ impl Write {
             Self::Publish(publication) => Some(&publication.node),
             Self::UpdateClaim(update) => Some(&update.node),
             Self::BumpVersion(bump) => Some(&bump.node),
-            Self::UsageProbe(probe) => Some(&probe.node),
+            Self::UsageQuery(query) => Some(&query.node),
             Self::Withdraw(withdrawal) => Some(&withdrawal.node),
             Self::CreateCiliumNode(new) => Some(&new.node),
             // No node waits for its routes.
@@ -252,7 +252,7 @@ impl Write {
             | Self::Publish(_)
             | Self::UpdateClaim(_)
             | Self::BumpVersion(_)
-            | Self::UsageProbe(_)
+            | Self::UsageQuery(_)
             | Self::Withdraw(_)
             | Self::CreateCiliumNode(_)
             | Self::Frr(_) => None,

@@ -29,7 +29,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10 * 60);
 /// Drops queries that would prove a block absent if the last patch of the CiliumNode was too recent. Then the plan
 /// waits.
 pub(super) fn postpone_queries(world: &World, draft: &mut Draft, policy: Policy, now: Now) {
-    let is_query = |request: &Request| matches!(request, Request::Write(Write::UsageProbe(_)));
+    let is_query = |request: &Request| matches!(request, Request::Write(Write::UsageQuery(_)));
     if draft.requests.iter().any(is_query) && is_too_soon(world, draft, policy, now) {
         draft.requests.retain(|request| !is_query(request));
     }
@@ -162,7 +162,7 @@ impl<'a> Subject<'a> {
             return;
         }
         if !self.is_too_soon(draft, policy, now) {
-            draft.requests.push(Write::UsageProbe(clear).into());
+            draft.requests.push(Write::UsageQuery(clear).into());
         }
     }
 
@@ -177,7 +177,7 @@ impl<'a> Subject<'a> {
         if due > now.uptime {
             draft.wake_at(due);
         } else if draft.requests.is_empty() && !self.is_too_soon(draft, policy, now) {
-            draft.requests.push(Write::UsageProbe(ask).into());
+            draft.requests.push(Write::UsageQuery(ask).into());
         }
     }
 
@@ -192,10 +192,10 @@ impl<'a> Subject<'a> {
             serving.and_then(|serving| serving.since(Lasting::UseUnknown)).unwrap_or(now.uptime);
         // An agent may answer and still not report its use. Each query waits until the silence has doubled since the
         // last one.
-        let last_probe = serving.and_then(|serving| serving.last_probe).filter(|last| *last > silent_since);
-        let wait = last_probe.map_or(policy.query_interval, |last| {
+        let last_query = serving.and_then(|serving| serving.last_query).filter(|last| *last > silent_since);
+        let wait = last_query.map_or(policy.query_interval, |last| {
             last.saturating_sub(silent_since).clamp(policy.query_interval, LONGEST_SILENCE)
         });
-        Some(last_probe.unwrap_or(silent_since) + wait)
+        Some(last_query.unwrap_or(silent_since) + wait)
     }
 }

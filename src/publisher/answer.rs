@@ -6,7 +6,7 @@ use super::demand::Demand;
 use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::outcome::Presence;
-use crate::model::request::{BumpVersion, Read, Request, UsageProbe, Write};
+use crate::model::request::{BumpVersion, Read, Request, UsageQuery, Write};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 
@@ -133,11 +133,11 @@ pub enum Leaving {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryState {
     /// There is none; this sends one.
-    Possible(UsageProbe),
+    Possible(UsageQuery),
     /// There is one without an answer; this removes it.
-    Open(UsageProbe),
+    Open(UsageQuery),
     /// There is one with an answer; this removes it.
-    Answered(UsageProbe),
+    Answered(UsageQuery),
     /// Agents of this mode do not report which addresses they use, and are not asked.
     None,
 }

@@ -107,7 +107,7 @@ pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
         Write::UpdateClaim(update) => of_update(world, update),
         Write::Withdraw(withdrawal) => of_withdrawal(world, withdrawal),
         Write::BumpVersion(_)
-        | Write::UsageProbe(_)
+        | Write::UsageQuery(_)
         | Write::CreateCiliumNode(_)
         | Write::PoolStatus(_)
         | Write::PoolFinalizers(_)
@@ -122,7 +122,7 @@ fn of_withdrawal(world: &World, withdrawal: &Withdrawal) -> Option<BlockEvent> {
         WithdrawalStep::Fence => Step::Fenced,
         WithdrawalStep::Mark => Step::Marked,
         WithdrawalStep::Confirm => Step::Confirmed,
-        WithdrawalStep::TakeOff => Step::TakenOff,
+        WithdrawalStep::Remove => Step::TakenOff,
         WithdrawalStep::Clear => return None,
     };
     let claim = withdrawal.blocks.first().and_then(|cidr| world.claim(*cidr));

@@ -10,7 +10,7 @@ use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, FENCE, MarkChange};
 use crate::model::kind::Kind;
 use crate::model::names::Uid;
-use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageProbe, Withdrawal};
+use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageQuery, Withdrawal};
 use crate::model::revision::AnyRevision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -38,10 +38,10 @@ pub fn merge_patch(publication: &Publication, managed_fields: ManagedFields) -> 
     patch
 }
 
-/// A usage probe, or the removal of its mark, as a merge patch of the status subresource.
+/// A usage query, or the removal of its mark, as a merge patch of the status subresource.
 #[must_use]
-pub fn usage_probe_patch(probe: &UsageProbe) -> Value {
-    change_patch(&probe.uid, probe.revision, &probe.change)
+pub fn usage_query_patch(query: &UsageQuery) -> Value {
+    change_patch(&query.uid, query.revision, &query.change)
 }
 
 /// A step by which blocks leave, as a merge patch: of the status if the change is of the status, else of the object.
@@ -70,7 +70,7 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
             let pool: Map<String, Value> = of_each(addresses, &json!({ "owner": FENCE })).collect();
             json!({ "spec": { "ipam": { "pool": pool } } })
         }
-        CarrierChange::Crd(CrdChange::TakeOff { pod_cidrs, entries, .. }) => {
+        CarrierChange::Crd(CrdChange::Remove { pod_cidrs, entries, .. }) => {
             let pool: Map<String, Value> = of_each(entries, &Value::Null).collect();
             json!({ "spec": { "ipam": { "podCIDRs": texts(pod_cidrs), "pool": pool } } })
         }

@@ -76,7 +76,7 @@ pub(super) fn change_patch(change: &PoolsChange) -> Value {
     let pools = match change {
         PoolsChange::Allocate(allocated) => json!({ "allocated": allocated_entries(allocated) }),
         PoolsChange::Ask(question) => json!({ "requested": requested_entries(question) }),
-        PoolsChange::TakeOff { allocated, question, .. } => {
+        PoolsChange::Remove { allocated, question, .. } => {
             json!({ "allocated": allocated_entries(allocated), "requested": requested_entries(question) })
         }
     };
@@ -190,7 +190,7 @@ mod tests {
         );
         let (off, allocated) = (vec!["10.0.0.0/28".parse().unwrap()], vec![allocated.remove(0)]);
         assert_eq!(
-            change_patch(&PoolsChange::TakeOff { off, allocated, question }),
+            change_patch(&PoolsChange::Remove { off, allocated, question }),
             json!({ "spec": { "ipam": { "pools": {
                 "allocated": [{ "pool": "mars", "cidrs": ["10.9.0.0/28"], "of": { "a": "newer Cilium" } }],
                 "requested": asked,

@@ -203,7 +203,7 @@ impl World {
     /// Keeps a block taken whose claim went, and nobody can say how.
     fn lose_claim(&mut self, holder: Option<NodeName>, lost: LostClaim) {
         self.take(lost.cidr, Occupant::LostClaim(holder.clone()));
-        self.lost_ahead.insert((lost.at, holder.clone()));
+        self.lost_by_revision.insert((lost.at, holder.clone()));
         self.lost_claims.entry(holder).or_default().insert(lost.cidr, lost);
     }
 
@@ -244,8 +244,8 @@ impl World {
     /// something that happens to their node.
     pub(super) fn settle_passed_lost_claims(&mut self) {
         let position = self.position(Kind::CiliumNode);
-        while self.lost_ahead.first().is_some_and(|(at, _)| Some(*at) <= position)
-            && let Some((_, holder)) = self.lost_ahead.pop_first()
+        while self.lost_by_revision.first().is_some_and(|(at, _)| Some(*at) <= position)
+            && let Some((_, holder)) = self.lost_by_revision.pop_first()
         {
             self.settle_lost_claims_of(holder.as_ref());
         }

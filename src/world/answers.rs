@@ -12,7 +12,7 @@ use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::observation::Unreadable;
 use crate::model::outcome::{Answer, Outcome, Seen};
-use crate::model::request::{ProbeStep, Read, Request, Target, UsageProbe, Write};
+use crate::model::request::{QueryStep, Read, Request, Target, UsageQuery, Write};
 use crate::model::revision::Revision;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
@@ -27,7 +27,7 @@ impl World {
         let is_refused_question = matches!(
             (&request, &answer),
             (
-                Request::Write(Write::UsageProbe(UsageProbe { step: ProbeStep::Ask, .. })),
+                Request::Write(Write::UsageQuery(UsageQuery { step: QueryStep::Ask, .. })),
                 Answer::Conflict(_) | Answer::Refused(..)
             )
         );
@@ -100,7 +100,7 @@ impl World {
         if let Some(node) = node {
             let Remembered { serving, writes, .. } = self.remember_of(&node);
             if is_refused_question {
-                serving.last_probe = None;
+                serving.last_query = None;
             }
             match (failed, &request) {
                 // The node keeps blocks for longer. What else waits for that waits by itself (`plan/released_by_agent.rs`).

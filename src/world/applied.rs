@@ -14,7 +14,7 @@ use crate::model::names::{NodeName, Uid};
 use crate::model::outcome::Effect;
 use crate::model::pod_ip_pool::PodIpRanges;
 use crate::model::request::{
-    ClaimChange, PoolFinalizersWrite, PoolStatusWrite, ProbeStep, Publication, Target, Withdrawal,
+    ClaimChange, PoolFinalizersWrite, PoolStatusWrite, Publication, QueryStep, Target, Withdrawal,
     WithdrawalStep, Write,
 };
 use crate::model::revision::Revision;
@@ -53,9 +53,9 @@ enum Content {
         uid: Uid,
         later_than: Revision,
     },
-    Probe {
+    Query {
         uid: Uid,
-        step: ProbeStep,
+        step: QueryStep,
     },
     Withdrawal {
         uid: Uid,
@@ -86,7 +86,7 @@ impl Content {
                 n_addresses: *n_addresses,
             },
             Write::BumpVersion(bump) => Self::Version { uid: bump.uid.clone(), later_than: bump.later_than },
-            Write::UsageProbe(probe) => Self::Probe { uid: probe.uid.clone(), step: probe.step },
+            Write::UsageQuery(query) => Self::Query { uid: query.uid.clone(), step: query.step },
             Write::Withdraw(Withdrawal { uid, step, blocks, .. }) => {
                 Self::Withdrawal { uid: uid.clone(), step: *step, blocks: blocks.clone() }
             }

@@ -241,7 +241,7 @@ impl World {
         let mut memories: BTreeSet<(&NodeName, Memory)> = BTreeSet::new();
         memories.extend(self.remembered.keys().map(|node| (node, Memory::Node)));
         memories.extend(
-            self.waiting.nodes().chain(self.waiting.lookers_on()).map(|node| (node, Memory::Waiting)),
+            self.waiting.nodes().chain(self.waiting.passive_waiters()).map(|node| (node, Memory::Waiting)),
         );
         memories.extend(self.agenda.nodes_to_wake().map(|node| (node, Memory::Wake)));
         memories.retain(|(node, _)| self.is_gone(node));

@@ -123,7 +123,7 @@ impl World {
         let is_over = |node: &&NodeName| {
             self.selection.get(*node).is_some_and(|of_node| of_node.iter().any(|pool| pools.contains(pool)))
         };
-        let nodes: Vec<NodeName> = self.waiting.lookers_on().filter(is_over).cloned().collect();
+        let nodes: Vec<NodeName> = self.waiting.passive_waiters().filter(is_over).cloned().collect();
         for node in nodes {
             self.mark(&node);
         }

@@ -96,7 +96,7 @@ impl Gathering {
     /// Whether it was told how it is about CiliumNodeConfigs: that they are these, or that they can't be had.
     #[must_use]
     pub fn knows_of_node_configs(&self) -> bool {
-        self.node_configs.are_told_of()
+        self.node_configs.are_known()
     }
 
     /// Takes in Cilium's mode.
@@ -150,7 +150,7 @@ impl Gathering {
             nodes_listed_after: self.first_claims,
             cooling: BTreeMap::new(),
             lost_claims: BTreeMap::new(),
-            lost_ahead: BTreeSet::new(),
+            lost_by_revision: BTreeSet::new(),
             ledger: Ledger::default(),
             node_addresses: BTreeMap::new(),
             routed: PrefixIndex::default(),

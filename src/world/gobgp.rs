@@ -50,7 +50,7 @@ pub struct Gobgp {
     rib: Result<Rib, String>,
     /// When the last list that was answered was decided.
     listed: Option<Duration>,
-    on_its_way: Option<OnItsWay>,
+    in_flight: Option<InFlight>,
     /// The news since the request was sent.
     heard: BTreeMap<Cidr, BestPath>,
     /// Whether the table may have changed since the last list was decided, by another than this process.
@@ -70,7 +70,7 @@ pub struct Gobgp {
 
 /// The request that is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct OnItsWay {
+struct InFlight {
     /// When it was decided.
     decided: Duration,
     term: Term,
@@ -100,7 +100,7 @@ impl Gobgp {
             policy,
             rib: Err(NOT_LISTED.to_owned()),
             listed: None,
-            on_its_way: None,
+            in_flight: None,
             heard: BTreeMap::new(),
             is_suspect: false,
             has_changed: false,
@@ -128,7 +128,7 @@ impl Gobgp {
     /// Whether a request is on its way.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.on_its_way.is_some()
+        self.in_flight.is_some()
     }
 
     /// When the last list that was answered was decided.
@@ -200,7 +200,7 @@ impl Gobgp {
         self.refused.clear();
         self.asked.clear();
         self.claims_read.clear();
-        if let Some(sent) = &mut self.on_its_way {
+        if let Some(sent) = &mut self.in_flight {
             sent.term = Term::Earlier;
         }
         self.looks.look_next();
@@ -211,7 +211,7 @@ impl Gobgp {
         self.looks.begin(plan.wake, now.uptime);
         self.asked.extend(plan.requests.iter().filter_map(|request| request.node()).cloned());
         if let Some(request) = &plan.rib {
-            self.on_its_way = Some(OnItsWay { decided: now.uptime, term: Term::Present });
+            self.in_flight = Some(InFlight { decided: now.uptime, term: Term::Present });
             self.has_changed = *request != RibRequest::List;
             self.is_suspect &= self.has_changed;
         }
@@ -227,7 +227,7 @@ impl Gobgp {
 
     /// The request on its way has ended.
     pub(super) fn finish(&mut self, outcome: RibOutcome, now: Now) {
-        let Some(OnItsWay { decided, term }) = self.on_its_way.take() else { return };
+        let Some(InFlight { decided, term }) = self.in_flight.take() else { return };
         self.looks.look_soon(now.uptime);
         if term == Term::Present {
             self.take_in(outcome, decided, now);
@@ -252,7 +252,7 @@ impl Gobgp {
 
     /// News during a request may be its own effect, so it is compared afterwards.
     fn compare_with_heard(&mut self) {
-        if self.on_its_way.is_some() {
+        if self.in_flight.is_some() {
             return;
         }
         let heard = std::mem::take(&mut self.heard);

@@ -185,7 +185,7 @@ impl World {
     /// cooled while that was gone. Nor can one be that could not be read.
     #[must_use]
     pub fn is_recreated(&self, node: &NodeName, lost: &LostClaim) -> bool {
-        let Some(claim) = lost.claim.as_ref().filter(|_| !lost.was_on_its_way_out()) else { return false };
+        let Some(claim) = lost.claim.as_ref().filter(|_| !lost.was_leaving()) else { return false };
         let is_of_earlier = self.node(node).is_some_and(|node| node.uid != claim.node_uid);
         let may_have_cooled = is_of_earlier && !lost.was_seen;
         self.has_node(node) && !may_have_cooled

@@ -50,7 +50,7 @@ impl LostClaim {
     /// Whether the claim was last known in a state in which it may be deleted. Then its end was probably in order, and
     /// only a later version of the CiliumNode is missing that shows it. It is not recreated.
     #[must_use]
-    pub fn was_on_its_way_out(&self) -> bool {
+    pub fn was_leaving(&self) -> bool {
         self.claim.as_ref().is_some_and(Claim::may_be_deleted)
     }
 }
@@ -69,7 +69,7 @@ pub struct Serving {
     /// How often in a row its agent has gone on with a block that was taken off.
     pub n_refused: u32,
     /// When its agent was last asked for that use, unless the server refused the write.
-    pub last_probe: Option<Duration>,
+    pub last_query: Option<Duration>,
     /// What it asks for and no pool can give.
     pub unmet: BTreeSet<Unmet>,
     /// Since when it has had unmet requests.
@@ -100,7 +100,7 @@ impl Serving {
         self.unmet.clone_from(&plan.unmet);
         if !plan.unmet.is_empty() {
             self.waits_since.get_or_insert(now);
-        } else if plan.scope == Scope::Whole && plan.requests().is_empty() && !plan.is_held_back() {
+        } else if plan.scope == Scope::Whole && plan.requests().is_empty() && !plan.is_stopped() {
             self.waits_since = None;
         }
     }

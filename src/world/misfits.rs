@@ -20,7 +20,7 @@ impl World {
     /// Whether it was told how it is about them: that they are these, or that they can't be had.
     #[must_use]
     pub fn knows_of_pod_ip_pools(&self) -> bool {
-        self.pod_ip_pools.are_told_of()
+        self.pod_ip_pools.are_known()
     }
 
     /// The pools whose blocks are carried under a name.

@@ -101,7 +101,7 @@ pub struct World {
     /// Claims that went without their protocol, by their node, if that is known; never an empty map.
     lost_claims: BTreeMap<Option<NodeName>, BTreeMap<Cidr, LostClaim>>,
     /// Whose claims were lost, and as of when: the watch of CiliumNodes has not come so far.
-    lost_ahead: BTreeSet<(Revision, Option<NodeName>)>,
+    lost_by_revision: BTreeSet<(Revision, Option<NodeName>)>,
     ledger: Ledger,
     /// The objects that have each of the addresses of nodes themselves.
     node_addresses: BTreeMap<IpAddr, SmallSet<(Kind, NodeName)>>,

@@ -14,7 +14,7 @@ use crate::publisher::Publisher;
 pub(super) struct NodeConfigs {
     /// By name, which is the order in which they count.
     known: BTreeMap<String, NodeConfig>,
-    is_told_of: bool,
+    is_known: bool,
     /// Of each node that one of them selects: how it is served, or why it is not.
     own: BTreeMap<NodeName, Result<Publisher, String>>,
     /// Which of these nodes have a Cilium pool as their default.
@@ -24,7 +24,7 @@ pub(super) struct NodeConfigs {
 impl NodeConfigs {
     /// Takes in what is told of them. What follows for nodes is not derived yet.
     pub(super) fn observe(&mut self, news: NodeConfigNews) {
-        self.is_told_of = true;
+        self.is_known = true;
         match news {
             NodeConfigNews::Unlisted(_) => {}
             NodeConfigNews::Listed(configs) => {
@@ -40,8 +40,8 @@ impl NodeConfigs {
     }
 
     /// Whether anything was told of them.
-    pub(super) fn are_told_of(&self) -> bool {
-        self.is_told_of
+    pub(super) fn are_known(&self) -> bool {
+        self.is_known
     }
 
     /// The publisher of a node, where it is not that of all nodes.

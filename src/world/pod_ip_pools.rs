@@ -92,7 +92,7 @@ impl PodIpPools {
     }
 
     /// Whether anything was told of them.
-    pub(super) fn are_told_of(&self) -> bool {
+    pub(super) fn are_known(&self) -> bool {
         self.known != Known::Unlisted(NOT_TOLD.to_owned())
     }
 

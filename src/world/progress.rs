@@ -14,7 +14,7 @@ use crate::model::leadership::Leadership;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::{NodePlan, PoolPlan, Unmet};
 use crate::model::request::{
-    BumpVersion, ClaimChange, ClaimUpdate, ProbeStep, Publication, Read, Request, Target, UsageProbe,
+    BumpVersion, ClaimChange, ClaimUpdate, Publication, QueryStep, Read, Request, Target, UsageQuery,
     Withdrawal, WithdrawalStep, Write,
 };
 use crate::model::share::Share;
@@ -232,11 +232,11 @@ impl World {
             Write::Publish(Publication { node, .. }) | Write::BumpVersion(BumpVersion { node, .. }) => {
                 self.remember_of(node).serving.last_patch = Some(now.uptime);
             }
-            Write::UsageProbe(UsageProbe { node, step, .. }) => {
+            Write::UsageQuery(UsageQuery { node, step, .. }) => {
                 let serving = &mut self.remember_of(node).serving;
                 serving.last_patch = Some(now.uptime);
-                if *step == ProbeStep::Ask {
-                    serving.last_probe = Some(now.uptime);
+                if *step == QueryStep::Ask {
+                    serving.last_query = Some(now.uptime);
                     self.note_asked(node);
                 }
             }
@@ -266,7 +266,7 @@ impl World {
                 serving.last_kept = Some(now.uptime);
                 serving.n_refused = serving.n_refused.saturating_add(1);
             }
-            ClaimChange::Release(Reason::Reclaimed) if self.is_taken_off_unasked(update.cidr) => {
+            ClaimChange::Release(Reason::Reclaimed) if self.is_removed_without_drain(update.cidr) => {
                 self.begins_to_leave(now.uptime);
             }
             ClaimChange::Cool => self.remember_of(&update.node).serving.n_refused = 0,
@@ -280,7 +280,7 @@ impl World {
     }
 
     /// Whether a block that is given up stands on its carrier, in a mode in which it is taken off without a drain.
-    fn is_taken_off_unasked(&self, cidr: Cidr) -> bool {
+    fn is_removed_without_drain(&self, cidr: Cidr) -> bool {
         let Some(claim) = self.claim(cidr).map(|known| &known.claim) else { return false };
         self.reader.removes_with_query()
             && self.carrier(&claim.node).is_some_and(|carrier| self.reader.carries(carrier, cidr))

@@ -30,7 +30,7 @@ pub(super) struct Waiting {
     offered: BTreeMap<Source, Offer>,
     /// Those that ask for no block that they would get now: they can't start within their limits, or lack another
     /// family. They are told of as waiting where there is no such block either.
-    lookers_on: BTreeSet<NodeName>,
+    passive_waiters: BTreeSet<NodeName>,
     /// The pools of which blocks were taken since those have looked.
     taken_from: BTreeSet<PoolName>,
     /// When they have looked last.
@@ -51,7 +51,7 @@ impl Waiting {
     pub(super) fn set(&mut self, place: Place, sources: BTreeSet<Source>, looks_on: bool) {
         self.forget(&place.node);
         if looks_on {
-            self.lookers_on.insert(place.node.clone());
+            self.passive_waiters.insert(place.node.clone());
         }
         if sources.is_empty() {
             return;
@@ -69,7 +69,7 @@ impl Waiting {
 
     /// The node waits for nothing.
     pub(super) fn forget(&mut self, node: &NodeName) {
-        self.lookers_on.remove(node);
+        self.passive_waiters.remove(node);
         let Some((place, sources)) = self.by_node.remove(node) else { return };
         for source in sources {
             if let Some(places) = self.by_source.get_mut(&source) {
@@ -119,13 +119,13 @@ impl Waiting {
     }
 
     /// Those that ask for no block that they would get now.
-    pub(super) fn lookers_on(&self) -> impl Iterator<Item = &NodeName> {
-        self.lookers_on.iter()
+    pub(super) fn passive_waiters(&self) -> impl Iterator<Item = &NodeName> {
+        self.passive_waiters.iter()
     }
 
     /// A block of these pools was taken, and those who look on have to look again.
     pub(super) fn note_taken<'a>(&mut self, pools: impl Iterator<Item = &'a PoolName>) {
-        if !self.lookers_on.is_empty() {
+        if !self.passive_waiters.is_empty() {
             self.taken_from.extend(pools.cloned());
         }
     }

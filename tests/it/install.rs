@@ -73,7 +73,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
     ),
     ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
     (EVERYWHERE, "cilium.io", "ciliumnodes", &["list", "watch", "patch"], "watch, settle, publish"),
-    (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage probe"),
+    (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage query"),
     (EVERYWHERE, "nodeipam.io", "nodeippools", &["list", "watch", "patch"], "watch, finalizer"),
     (EVERYWHERE, "nodeipam.io", "nodeippools/status", &["patch"], "status"),
     (

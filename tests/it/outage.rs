@@ -74,7 +74,7 @@ async fn a_node_that_joins_as_the_server_comes_back_gets_its_block() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_forbidden_is_told_until_it_is_allowed() -> Result<()> {
+async fn what_is_forbidden_is_reported_until_it_is_allowed() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let proxy = Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?;
         let controller = Controller::start_ready_behind(&rig.control_plane, &proxy, &[]).await?;

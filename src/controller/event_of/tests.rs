@@ -58,7 +58,7 @@ fn the_publication_of_a_block_that_another_node_has_as_pod_cidr_says_so() {
 
 /// The field `about` keeps an event apart from others of its reason (`events.rs`).
 #[test]
-fn a_publication_is_told_of_as_one_of_its_blocks() {
+fn a_publication_is_reported_as_one_of_its_blocks() {
     let (first, second) = ("10.0.0.0/28", "10.0.0.16/28");
     check_publication(
         &[first],
@@ -159,7 +159,7 @@ const EXHAUSTED: [&str; 1] = [
 const RETURNED: [&str; 1] = ["CapacityReturned: every family has a free block again"];
 
 #[test]
-fn a_pool_is_told_of_when_its_last_block_is_taken_and_when_one_is_free_again() {
+fn a_pool_is_reported_when_its_last_block_is_taken_and_when_one_is_free_again() {
     let mut rig = Rig::of(one_block());
     for _ in 0..2 {
         assert_eq!(rig.take(), EXHAUSTED);

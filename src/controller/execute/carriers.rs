@@ -10,10 +10,10 @@ use crate::model::carrier::CarrierChange;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::outcome::{Answer, Seen};
-use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageProbe, Withdrawal};
+use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageQuery, Withdrawal};
 use crate::model::revision::AnyRevision;
 use crate::wire::carrier_patch::{
-    bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch, withdrawal_patch,
+    bump_version_patch, merge_patch, new_cilium_node, usage_query_patch, withdrawal_patch,
 };
 use crate::wire::watched::Watched;
 use crate::wire::{CiliumNodes, Nodes};
@@ -55,11 +55,11 @@ impl Executor {
     /// Asks an agent which addresses it uses, or withdraws the usage query.
     pub(super) async fn ask(
         &self,
-        probe: &UsageProbe,
+        query: &UsageQuery,
         settling: Purpose<'_>,
     ) -> anyhow::Result<(Answer, Seen)> {
-        debug!(node = %probe.node, step = ?probe.step, "usage query");
-        self.patch_cilium_node(&probe.node, part_of(&probe.change), usage_probe_patch(probe), settling).await
+        debug!(node = %query.node, step = ?query.step, "usage query");
+        self.patch_cilium_node(&query.node, part_of(&query.change), usage_query_patch(query), settling).await
     }
 
     /// Carries out a step by which blocks leave.

@@ -58,7 +58,7 @@ async fn a_read_that_is_refused_ends() {
 
 /// It is unknown whether the claim exists, so its write continues; but the others continue as well.
 #[tokio::test(start_paused = true)]
-async fn a_write_that_can_not_be_settled_leaves_its_place_to_others_and_is_told_of() {
+async fn a_write_that_can_not_be_settled_leaves_its_place_to_others_and_is_reported() {
     const FORBIDDEN_FOR: Duration = Duration::from_secs(60);
     let began = Instant::now();
     let (clients, _) = answered_by(move |target| match target.contains("fieldSelector") {

@@ -37,7 +37,7 @@ impl Flow {
             | Write::Publish(_)
             | Write::Withdraw(_)
             | Write::BumpVersion(_)
-            | Write::UsageProbe(_)
+            | Write::UsageQuery(_)
             | Write::CreateCiliumNode(_)
             | Write::PoolStatus(_)
             | Write::PoolFinalizers(_)

@@ -151,7 +151,7 @@ const NO_BLOCK: &str = "no pool of the node has a free ipv4 block; add a CIDR to
      pool that selects the node: pool p (all blocks are taken)";
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_no_pool_selects_is_told_of_with_the_reasons_once_per_interval() {
+async fn a_node_that_no_pool_selects_is_reported_with_the_reasons_once_per_interval() {
     let mut spec = ranges("10.0.0.0/24");
     spec["nodeSelector"] = json!({ "matchLabels": { "zone": "b" } });
     let cluster = Cluster::of(&[&pool(&spec), &node("a"), &cilium_node("a", &json!({}))]);
@@ -166,7 +166,7 @@ fn full() -> Cluster {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_pools_are_full_is_told_of_with_the_reasons_once_per_interval() {
+async fn a_node_whose_pools_are_full_is_reported_with_the_reasons_once_per_interval() {
     let line = format!(" WARN {NO_BLOCK} node=a\n");
     check_wait(full(), &format!("{line}event NoCapacity on Node a (uid-a): {NO_BLOCK}\n"), "").await;
 }
@@ -198,7 +198,7 @@ const NO_BLOCK_OF_DEFAULT: &str = "no pool of the node has a free ipv4 block of 
      CIDR to one of its pools, or create a pool that selects the node: pool p (all blocks are taken)";
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_lacks_a_pool_and_a_block_is_told_of_both_once_per_interval() {
+async fn a_node_that_lacks_a_pool_and_a_block_is_reported_with_both_once_per_interval() {
     let of_block = format!(
         " WARN {NO_BLOCK_OF_DEFAULT} node=a\nevent NoCapacity on Node a (uid-a): {NO_BLOCK_OF_DEFAULT}\n"
     );
@@ -232,7 +232,7 @@ fn pool_of_zone(zone: &str) -> Value {
 
 /// The pools of a roll-out come one after another.
 #[tokio::test(start_paused = true)]
-async fn nodes_whose_pool_comes_within_a_moment_are_not_told_of() {
+async fn nodes_whose_pool_comes_within_a_moment_are_not_reported() {
     let (mut rig, names) = many();
     assert_eq!(rig.decide_for(&names), "");
     assert_eq!(rig.over(PATIENCE / 2).await, []);
@@ -310,7 +310,7 @@ async fn a_node_that_lacks_a_pool_is_not_told_of_again_because_of_a_block() {
 
 /// Something else may come first, so that the plan stops before it has come to pools.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_gets_its_block_is_told_of_no_longer() {
+async fn a_node_that_gets_its_block_is_reported_no_longer() {
     let mut rig = Rig::of(full());
     rig.decide();
     assert_eq!(rig.over(MOMENT).await.len(), 1);
@@ -367,7 +367,7 @@ async fn nodes_that_join_a_full_pool_slowly_are_no_storm_either() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_whose_pool_gets_room_within_a_moment_are_not_told_of() {
+async fn nodes_whose_pool_gets_room_within_a_moment_are_not_reported() {
     let (mut rig, names) = many_of_a_full_pool();
     rig.decide_for(&names);
     assert_eq!(rig.over(MOMENT / 2).await, []);
@@ -389,7 +389,7 @@ fn check_look(mut cluster: Cluster, wrong: &Value, right: &Value, message: &str,
 }
 
 #[test]
-fn a_block_of_another_hand_in_a_pool_is_told_of_until_it_is_gone() {
+fn a_block_of_another_hand_in_a_pool_is_reported_until_it_is_gone() {
     check_look(
         Cluster::of(&[&pool(&ranges("10.0.0.0/24")), &node("a")]),
         &cilium_node("a", &json!({ "podCIDRs": ["10.0.0.0/27"] })),
@@ -401,7 +401,7 @@ fn a_block_of_another_hand_in_a_pool_is_told_of_until_it_is_gone() {
 }
 
 #[test]
-fn an_object_that_can_not_be_read_is_told_of_until_it_can() {
+fn an_object_that_can_not_be_read_is_reported_until_it_can() {
     let mut odd = claim("10.0.0.0/28", "a");
     odd["spec"]["pool"] = "".into();
     check_look(
@@ -414,7 +414,7 @@ fn an_object_that_can_not_be_read_is_told_of_until_it_can() {
 }
 
 #[test]
-fn a_pool_that_can_not_be_read_is_told_of_until_it_can() {
+fn a_pool_that_can_not_be_read_is_reported_until_it_can() {
     let mut odd = ranges("10.0.0.0/24");
     odd["ipv4"]["blockSize"] = 40.into();
     check_look(
@@ -428,7 +428,7 @@ fn a_pool_that_can_not_be_read_is_told_of_until_it_can() {
 }
 
 #[test]
-fn a_pool_without_the_object_of_its_name_is_told_of() {
+fn a_pool_without_the_object_of_its_name_is_reported() {
     let mut rig = Rig::of(short_of_two_names());
     assert_eq!(rig.show(), "", "nobody knows yet");
     rig.cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(Vec::new()));
@@ -439,7 +439,7 @@ fn a_pool_without_the_object_of_its_name_is_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_effect_is_told_of_until_it_is_no_longer_repeated() {
+async fn a_write_without_effect_is_reported_until_it_is_no_longer_repeated() {
     let mut rig = Rig::of(Cluster::of(&[&pool(&ranges("10.0.0.0/24"))]));
     let name = "p".into();
     let mut told = Vec::new();

@@ -103,7 +103,7 @@ async fn a_difference_that_arises_later_ends_the_loop_too() {
 }
 
 #[tokio::test]
-async fn a_mode_with_names_is_not_served_before_something_is_told_of_their_objects() {
+async fn a_mode_with_names_is_not_served_before_the_objects_of_its_names_are_known() {
     let (mut serving, _inputs) = serving(&Telemetry::start());
     serving.world.set_mode(Mode::Passive("a test".to_owned()));
     let settings = Settings { modes: IpamMode::ALL.into(), ..Settings::default() };

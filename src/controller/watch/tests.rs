@@ -174,7 +174,7 @@ async fn a_kind_that_alone_fails_is_asked_ever_more_seldom() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_forbidden_is_told_until_it_is_allowed() {
+async fn a_list_that_is_forbidden_is_reported_until_it_is_allowed() {
     let is_first = AtomicBool::new(true);
     let mut rig = Rig::of(move |target, time| match target {
         _ if is_watch(target) && is_first.swap(false, Ordering::SeqCst) => bookmark(),

@@ -97,7 +97,7 @@ impl BumpVersion {
 
 /// A question to an agent which addresses it uses, or the end of that question (`docs/cilium.md`, Ping).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsageProbe {
+pub struct UsageQuery {
     /// The node.
     pub node: NodeName,
     /// The uid of the version that it was decided on.
@@ -105,14 +105,14 @@ pub struct UsageProbe {
     /// That version.
     pub revision: AnyRevision,
     /// Whether the question is asked or cleared.
-    pub step: ProbeStep,
+    pub step: QueryStep,
     /// The change.
     pub change: CarrierChange,
 }
 
-/// A step of a probe.
+/// A step of a usage query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProbeStep {
+pub enum QueryStep {
     /// The mark is set.
     Ask,
     /// The mark is removed: it is answered, or a later version of the CiliumNode is needed at once.
@@ -147,7 +147,7 @@ stable_names! {
         /// Each address is confirmed to the agent as released.
         Confirm => "confirm",
         /// They are removed from the carrier.
-        TakeOff => "take_off",
+        Remove => "take_off",
         /// Leftovers of these steps are removed from the status.
         Clear => "clear",
     }

@@ -124,7 +124,7 @@ fn answer(world: &mut World, request: &Request, now: Now) -> bool {
         Request::Write(
             Write::UpdateClaim(_)
             | Write::BumpVersion(_)
-            | Write::UsageProbe(_)
+            | Write::UsageQuery(_)
             | Write::Withdraw(_)
             | Write::CreateCiliumNode(_)
             | Write::PoolStatus(_)

@@ -127,7 +127,7 @@ impl<'a> Subject<'a> {
             }
         }
         self.withdraw(draft, WithdrawalStep::Confirm, &consented, policy, now)?;
-        self.withdraw(draft, WithdrawalStep::TakeOff, &can_go, policy, now)?;
+        self.withdraw(draft, WithdrawalStep::Remove, &can_go, policy, now)?;
         if confirmed { self.query_after_silence(draft, policy, now) } else { NEXT }
     }
 
@@ -181,7 +181,7 @@ impl<'a> Subject<'a> {
             QueryState::Open(_) => self.query_after_silence(draft, policy, now),
             QueryState::Answered(clear) => {
                 if !self.is_too_soon(draft, policy, now) {
-                    draft.requests.push(Write::UsageProbe(clear).into());
+                    draft.requests.push(Write::UsageQuery(clear).into());
                 }
                 DONE
             }
@@ -217,7 +217,7 @@ impl<'a> Subject<'a> {
             if let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier)
                 && !self.is_too_soon(draft, policy, now)
             {
-                draft.requests.push(Write::UsageProbe(clear).into());
+                draft.requests.push(Write::UsageQuery(clear).into());
             }
             draft.wake_at(now.uptime + policy.query_interval);
             return DONE;
@@ -328,7 +328,7 @@ impl<'a> Subject<'a> {
         let serving = self.serving();
         let (write, next) = match self.publisher.usage_query(self.carrier) {
             QueryState::Possible(ask) => {
-                let last = serving.and_then(|serving| serving.last_probe);
+                let last = serving.and_then(|serving| serving.last_query);
                 (ask, last.map(|last| last + policy.query_interval))
             }
             QueryState::Open(end) => {
@@ -342,7 +342,7 @@ impl<'a> Subject<'a> {
             return NEXT;
         }
         if !self.is_too_soon(draft, policy, now) {
-            draft.requests.push(Write::UsageProbe(write).into());
+            draft.requests.push(Write::UsageQuery(write).into());
         }
         DONE
     }

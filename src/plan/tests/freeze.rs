@@ -117,7 +117,7 @@ fn a_standby_sends_nothing_and_goes_on_when_it_leads() {
 }
 
 #[test]
-fn the_end_of_a_freeze_wakes_whoever_waited_for_it() {
+fn the_end_of_a_freeze_wakes_all_that_waited_for_it() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50");
     cluster.freeze([Switch::Writes]);
     assert_eq!(cluster.drain(), ["a"]);

@@ -263,7 +263,7 @@ fn what_a_pool_asks_for_in_vain_is_told() {
 }
 
 #[test]
-fn use_is_told_of_nowhere() {
+fn use_is_reported_nowhere() {
     let cluster =
         cluster("pool p 10.0.0.0/24 28\nnode a 1 has=10.0.0.0/28 @7\nclaim 10.0.0.0/28 a 1 Held @90");
     let pool = cluster.world.pool_object(&"p".into()).unwrap();

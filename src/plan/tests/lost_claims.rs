@@ -135,7 +135,7 @@ fn nothing_is_published_while_a_lost_claim_is_not_recreated() {
 
 /// Another replica has deleted it meanwhile, on the same proof. To recreate it would take a block that nobody needs.
 #[test]
-fn a_claim_that_was_on_its_way_out_is_not_recreated() {
+fn a_claim_that_was_leaving_is_not_recreated() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\nciliumnode a @50\n\
          claim 10.0.0.0/28 a 1 Cooling/Reclaimed @40",
@@ -232,7 +232,7 @@ fn an_unreadable_claim_that_is_deleted_keeps_its_block_for_the_node_that_it_name
 
 /// It was not on its way out after all: the CiliumNode carries it.
 #[test]
-fn a_lost_claim_that_was_on_its_way_out_and_is_carried_is_recreated() {
+fn a_lost_claim_that_was_leaving_and_is_carried_is_recreated() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Cooling/Reclaimed @40",
     );

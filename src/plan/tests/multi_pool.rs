@@ -60,7 +60,7 @@ fn written(cluster: &Cluster, node: &str) -> String {
     let plan = cluster.plan(node);
     let change = match plan.requests() {
         [Request::Write(Write::Publish(publication))] => &publication.change,
-        [Request::Write(Write::UsageProbe(probe))] => &probe.change,
+        [Request::Write(Write::UsageQuery(query))] => &query.change,
         [Request::Write(Write::Withdraw(withdrawal))] => &withdrawal.change,
         other => panic!("{other:?}"),
     };
@@ -76,7 +76,7 @@ fn written(cluster: &Cluster, node: &str) -> String {
     match change {
         CarrierChange::MultiPool(PoolsChange::Allocate(allocated)) => listed(allocated),
         CarrierChange::MultiPool(PoolsChange::Ask(question)) => asked(question),
-        CarrierChange::MultiPool(PoolsChange::TakeOff { allocated, question, .. }) => {
+        CarrierChange::MultiPool(PoolsChange::Remove { allocated, question, .. }) => {
             format!("{}; {}", listed(allocated), asked(question))
         }
         other => panic!("{other:?}"),

@@ -174,7 +174,7 @@ fn a_deletion_that_others_delay_is_no_failure() {
 }
 
 #[test]
-fn a_finalizer_of_a_claim_that_is_taken_off_again() {
+fn a_finalizer_of_a_claim_that_is_removed_again() {
     check(
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40 finalizer=theirs",
         40,
@@ -271,7 +271,7 @@ fn a_publication_that_is_undone_by_a_later_write() {
 }
 
 #[test]
-fn a_write_without_effect_is_told_of_until_it_is_a_minute_ago() {
+fn a_write_without_effect_is_reported_until_it_is_a_minute_ago() {
     let text = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40";
     let mut cluster = Cluster::of(text);
     let told = |cluster: &Cluster| -> Vec<String> {
@@ -325,7 +325,7 @@ fn a_replica_that_loses_each_race_for_a_claim_does_not_wait_for_the_next() {
 
 /// One repetition is chance, and the first write that says something else ends the pause.
 #[test]
-fn what_is_written_once_more_and_then_lasts_is_not_told_of() {
+fn what_is_written_once_more_and_then_lasts_is_not_reported() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Held @40");
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
     let key = Target::Claim("10.0.0.0/28".parse().unwrap());

@@ -266,7 +266,7 @@ fn a_deleted_claim_that_is_in_use_or_can_be_published_stays() {
 
 /// This process has seen it carried, and the next one has not: what is remembered frees nothing.
 #[test]
-fn a_claim_that_was_taken_off_and_is_deleted_goes_when_the_pods_were_read() {
+fn a_claim_that_was_removed_and_is_deleted_goes_when_the_pods_were_read() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n\
          claim 10.0.0.0/28 a 1 Releasing/Unused deleting @40",

@@ -119,14 +119,14 @@ fn with_bgp_nothing_is_given_under_a_name_whose_object_lacks_the_family() {
 }
 
 #[test]
-fn without_bgp_an_object_without_the_family_is_only_told_of() {
+fn without_bgp_an_object_without_the_family_is_only_reported() {
     let mut cluster = cluster(Bgp::Off, &["default"], NEEDS);
     cluster.expect("a", CLAIMS);
     tells(&cluster, "p", "PodIPPoolLacksFamily", &["BGP is off (enable-bgp-control-plane in cilium-config)"]);
 }
 
 #[test]
-fn another_mask_size_is_only_told_of() {
+fn another_mask_size_is_only_reported() {
     for bgp in [Bgp::On, Bgp::Off] {
         let mut cluster = cluster(bgp, &["default v4=24"], NEEDS);
         cluster.expect("a", CLAIMS);
@@ -350,7 +350,7 @@ fn a_write_is_answered_before_the_next_and_the_answer_counts() {
 
 /// The finding tells people which object to look at.
 #[test]
-fn an_object_that_does_not_keep_what_is_written_is_told_of_by_its_own_kind() {
+fn an_object_that_does_not_keep_what_is_written_is_reported_by_its_own_kind() {
     let mut cluster = cluster(Bgp::On, &[], &pools(&["p 10.0.0.0/24 28"]));
     keep_pools(&mut cluster);
     for _ in 0..3 {

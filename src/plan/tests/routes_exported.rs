@@ -415,7 +415,7 @@ fn an_object_that_waits_for_a_finalizer_is_not_deleted_again() {
 
 /// An unreachable webhook is a finding while a write is due.
 #[test]
-fn a_write_without_an_answer_is_told_of_the_second_time_and_while_it_is_due() {
+fn a_write_without_an_answer_is_reported_the_second_time_and_while_it_is_due() {
     let mut cluster = cluster(A, &["a host-a @95 10.0.0.0/26 sessions=old"]);
     for _ in 0..2 {
         let plan = planned(&cluster, "copy the template into FRRConfiguration of-a of node a");

@@ -248,23 +248,23 @@ fn check(mode: &str, worlds: &[&[(&str, &str, &[&'static str])]], changes: &[Cha
 }
 
 #[test]
-fn every_change_of_one_object_wakes_whoever_decides_differently_then() {
+fn every_change_of_one_object_wakes_all_that_decide_differently_then() {
     check("crd v4", &[WORLDS, reclaim::WORLDS], &single_changes());
 }
 
 #[test]
-fn every_change_of_one_object_in_multi_pool_mode_wakes_whoever_decides_differently_then() {
+fn every_change_of_one_object_in_multi_pool_mode_wakes_all_that_decide_differently_then() {
     check("multi-pool v4 bgp", &[multi_pool::WORLDS], &single_changes_in_multi_pool());
 }
 
 #[test]
-fn every_change_of_one_object_in_cluster_pool_mode_wakes_whoever_decides_differently_then() {
+fn every_change_of_one_object_in_cluster_pool_mode_wakes_all_that_decide_differently_then() {
     check("cluster-pool v4", &[static_mode::CLUSTER_POOL_WORLDS], &single_changes_in_cluster_pool());
 }
 
 /// Of a Node count its podCIDRs, and where agents read them its annotations.
 #[test]
-fn every_change_of_one_object_in_kubernetes_mode_wakes_whoever_decides_differently_then() {
+fn every_change_of_one_object_in_kubernetes_mode_wakes_all_that_decide_differently_then() {
     for mode in KUBERNETES {
         check(mode, &[static_mode::KUBERNETES_WORLDS], &single_changes_in_kubernetes());
     }
@@ -320,7 +320,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_change_wakes_whoever_decides_differently_then(changes in prop::collection::vec(change(), 1..24)) {
+    fn any_change_wakes_all_that_decide_differently_then(changes in prop::collection::vec(change(), 1..24)) {
         let mut settled = Settled::of("crd v4", "", &[]);
         for change in &changes {
             prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
@@ -328,7 +328,7 @@ proptest! {
     }
 
     #[test]
-    fn any_change_in_multi_pool_mode_wakes_whoever_decides_differently_then(
+    fn any_change_in_multi_pool_mode_wakes_all_that_decide_differently_then(
         changes in prop::collection::vec(prop::sample::select(single_changes_in_multi_pool()), 1..24)
     ) {
         let mut settled = Settled::of("multi-pool v4 bgp", "", &[]);
@@ -338,7 +338,7 @@ proptest! {
     }
 
     #[test]
-    fn any_change_in_cluster_pool_mode_wakes_whoever_decides_differently_then(
+    fn any_change_in_cluster_pool_mode_wakes_all_that_decide_differently_then(
         changes in prop::collection::vec(prop::sample::select(single_changes_in_cluster_pool()), 1..24)
     ) {
         let mut settled = Settled::of("cluster-pool v4", "", &[]);
@@ -348,7 +348,7 @@ proptest! {
     }
 
     #[test]
-    fn any_change_in_kubernetes_mode_wakes_whoever_decides_differently_then(
+    fn any_change_in_kubernetes_mode_wakes_all_that_decide_differently_then(
         mode in prop::sample::select(KUBERNETES.to_vec()),
         changes in prop::collection::vec(prop::sample::select(single_changes_in_kubernetes()), 1..24)
     ) {

@@ -20,7 +20,7 @@ use crate::model::node::{CiliumNode, Node};
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{
-    BumpVersion, ProbeStep, Publication, Read, Request, UsageProbe, Withdrawal, WithdrawalStep, Write,
+    BumpVersion, Publication, QueryStep, Read, Request, UsageQuery, Withdrawal, WithdrawalStep, Write,
 };
 use crate::model::revision::Revision;
 use crate::model::share::Share;
@@ -272,7 +272,7 @@ impl CiliumMode for Crd {
             cilium_node.crd.marks.iter().filter(|(_, mark)| **mark == ReleaseMark::Marked).peekable();
         if asked.peek().is_some() {
             let is_ours = asked.all(|(address, _)| *address == QUERY_ADDRESS);
-            return is_ours.then(|| Write::UsageProbe(clearing(carrier)).into());
+            return is_ours.then(|| Write::UsageQuery(clearing(carrier)).into());
         }
         Some(Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
     }
@@ -300,7 +300,7 @@ impl CiliumMode for Crd {
             return QueryState::None;
         };
         match fields.marks.get(&QUERY_ADDRESS) {
-            None => QueryState::Possible(query_step(carrier, ProbeStep::Ask, MarkChange::Ask)),
+            None => QueryState::Possible(query_step(carrier, QueryStep::Ask, MarkChange::Ask)),
             Some(ReleaseMark::DoNotRelease) => QueryState::Answered(clearing(carrier)),
             Some(_) => QueryState::Open(clearing(carrier)),
         }
@@ -357,8 +357,8 @@ impl CiliumMode for Crd {
     }
 }
 
-fn query_step(carrier: Carrier<'_>, step: ProbeStep, mark: MarkChange) -> UsageProbe {
-    UsageProbe {
+fn query_step(carrier: Carrier<'_>, step: QueryStep, mark: MarkChange) -> UsageQuery {
+    UsageQuery {
         node: carrier.name().clone(),
         uid: carrier.uid().clone(),
         revision: carrier.revision(),
@@ -368,8 +368,8 @@ fn query_step(carrier: Carrier<'_>, step: ProbeStep, mark: MarkChange) -> UsageP
 }
 
 /// The removal of the query.
-fn clearing(carrier: Carrier<'_>) -> UsageProbe {
-    query_step(carrier, ProbeStep::Clear, MarkChange::Remove)
+fn clearing(carrier: Carrier<'_>) -> UsageQuery {
+    query_step(carrier, QueryStep::Clear, MarkChange::Remove)
 }
 
 /// Supposes that the agent uses this percentage of its addresses of each family: the lowest ones first.

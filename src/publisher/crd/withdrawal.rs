@@ -152,7 +152,7 @@ pub(super) fn step(cilium_node: &CiliumNode, step: WithdrawalStep, blocks: &[Cid
             let ready = of_blocks.filter(|(_, mark)| **mark == ReleaseMark::Ready);
             CrdChange::Marks(ready.map(|(address, _)| (*address, MarkChange::Release)).collect())
         }
-        WithdrawalStep::TakeOff => CrdChange::TakeOff {
+        WithdrawalStep::Remove => CrdChange::Remove {
             pod_cidrs: fields.pod_cidrs.iter().copied().filter(|cidr| !blocks.contains(cidr)).collect(),
             blocks: blocks.to_vec(),
             entries: entries(),

@@ -26,7 +26,7 @@ use crate::model::outcome::Presence;
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::{Minor, Release};
-use crate::model::request::{ProbeStep, Publication, Read, Request, UsageProbe, Withdrawal, Write};
+use crate::model::request::{Publication, QueryStep, Read, Request, UsageQuery, Withdrawal, Write};
 use crate::model::revision::Revision;
 use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
@@ -352,7 +352,7 @@ impl CiliumMode for MultiPool {
         as_of: Revision,
     ) -> Option<Withdrawal> {
         let mut withdrawal = removal::removal(cilium_node(carrier)?, blocks, as_of)?;
-        if let CarrierChange::MultiPool(PoolsChange::TakeOff { allocated, .. }) = &mut withdrawal.change {
+        if let CarrierChange::MultiPool(PoolsChange::Remove { allocated, .. }) = &mut withdrawal.change {
             self.add(allocated, &missing(fields(carrier)?, in_their_place));
         }
         Some(withdrawal)
@@ -447,14 +447,14 @@ impl MultiPool {
     /// The write that sends the query; `None` while one is open.
     fn query(carrier: Carrier<'_>, as_of: Revision) -> Option<Request> {
         let question = removal::query(fields(carrier)?, as_of)?;
-        let probe = UsageProbe {
+        let query = UsageQuery {
             node: carrier.name().clone(),
             uid: carrier.uid().clone(),
             revision: carrier.revision(),
-            step: ProbeStep::Ask,
+            step: QueryStep::Ask,
             change: CarrierChange::MultiPool(PoolsChange::Ask(question)),
         };
-        Some(Write::UsageProbe(probe).into())
+        Some(Write::UsageQuery(query).into())
     }
 }
 

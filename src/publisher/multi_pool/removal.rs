@@ -55,9 +55,9 @@ pub(super) fn removal(cilium_node: &CiliumNode, blocks: &[Cidr], as_of: Revision
         node: carrier.name().clone(),
         uid: carrier.uid().clone(),
         revision: carrier.revision(),
-        step: WithdrawalStep::TakeOff,
+        step: WithdrawalStep::Remove,
         blocks: off.clone(),
-        change: CarrierChange::MultiPool(PoolsChange::TakeOff { off, allocated, question }),
+        change: CarrierChange::MultiPool(PoolsChange::Remove { off, allocated, question }),
     })
 }
 

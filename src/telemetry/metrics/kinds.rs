@@ -60,7 +60,7 @@ stable_names! {
         /// A later version of a CiliumNode is written, without a change of its content.
         BumpVersion => "touch",
         /// A usage query is sent to an agent.
-        UsageProbe => "usage_query",
+        UsageQuery => "usage_query",
         /// One step of removing blocks from a CiliumNode.
         Withdraw => "withdraw",
         /// A CiliumNode is created.
@@ -135,7 +135,7 @@ impl From<&Request> for RequestKind {
             Request::Write(Write::UpdateClaim(_)) => Self::UpdateClaim,
             Request::Write(Write::Publish(_)) => Self::Publish,
             Request::Write(Write::BumpVersion(_)) => Self::BumpVersion,
-            Request::Write(Write::UsageProbe(_)) => Self::UsageProbe,
+            Request::Write(Write::UsageQuery(_)) => Self::UsageQuery,
             Request::Write(Write::Withdraw(_)) => Self::Withdraw,
             Request::Write(Write::CreateCiliumNode(_)) => Self::CreateCiliumNode,
             Request::Write(Write::PoolStatus(_)) => Self::PoolStatus,

@@ -148,17 +148,17 @@ async fn a_block_waits_for_the_answer_of_an_agent_that_is_stopped() -> Result<()
             async || Ok(rig.cluster.claims_of("n").iter().any(|claim| claim.state == "Releasing"));
         let waited = rig.cluster.wait_until("a block to be on its way", SOON, is_on_its_way).await;
         waited.with_context(|| format!("{:?}", rig.cluster.claims_of("n")))?;
-        let on_its_way: BTreeSet<String> = rig
+        let in_flight: BTreeSet<String> = rig
             .cluster
             .claims_of("n")
             .into_iter()
             .filter(|claim| claim.state != "Cooling")
             .map(|claim| claim.cidr)
             .collect();
-        let other = joins_beside(rig, &on_its_way).await?;
+        let other = joins_beside(rig, &in_flight).await?;
         let still: BTreeSet<String> =
             rig.cluster.claims_of("n").into_iter().map(|claim| claim.cidr).collect();
-        ensure!(still.is_superset(&on_its_way), "nobody has answered: {on_its_way:?} became {still:?}");
+        ensure!(still.is_superset(&in_flight), "nobody has answered: {in_flight:?} became {still:?}");
 
         agent.signal("CONT").await?;
         for number in 0..PODS {

@@ -197,7 +197,7 @@ while_it_leaves! {
     ciliumnode_recreated_when_fenced: CiliumNodeRecreated, Step(WithdrawalStep::Fence), Newest;
     ciliumnode_recreated_when_marked: CiliumNodeRecreated, Step(WithdrawalStep::Mark), Newest;
     ciliumnode_recreated_when_releasing: CiliumNodeRecreated, Claim(ClaimState::Releasing), Newest;
-    ciliumnode_recreated_when_off: CiliumNodeRecreated, Step(WithdrawalStep::TakeOff), Newest;
+    ciliumnode_recreated_when_off: CiliumNodeRecreated, Step(WithdrawalStep::Remove), Newest;
     answer_lost_when_marked: AnswerLost, Step(WithdrawalStep::Mark), Newest;
     agent_hangs_when_marked: AgentHangs, Step(WithdrawalStep::Mark), Newest;
     node_lost_when_fenced: NodeLost, Step(WithdrawalStep::Fence), Newest;

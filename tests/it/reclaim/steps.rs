@@ -53,7 +53,7 @@ impl Moment {
             Self::Step(WithdrawalStep::Confirm) => {
                 of_block(&seen.release, cidr).any(|state| state == "released")
             }
-            Self::Step(WithdrawalStep::TakeOff) => !has_any(&seen.pool, cidr),
+            Self::Step(WithdrawalStep::Remove) => !has_any(&seen.pool, cidr),
             // It is not a step of a block that leaves without trouble; see `Moment::reach`.
             Self::Step(WithdrawalStep::Clear) => !has_any(&seen.release, cidr),
         })
@@ -212,7 +212,7 @@ at_each_moment! {
         killed_when_it_is_releasing, agent_restarts_when_it_is_releasing, woken_after_it_was_releasing;
     Step(WithdrawalStep::Confirm) =>
         killed_when_it_is_confirmed, agent_restarts_when_it_is_confirmed, woken_after_it_was_confirmed;
-    Step(WithdrawalStep::TakeOff) =>
+    Step(WithdrawalStep::Remove) =>
         killed_when_it_is_off, agent_restarts_when_it_is_off, woken_after_it_was_off;
     Claim(ClaimState::Cooling) =>
         killed_when_it_cools, agent_restarts_when_it_cools, woken_after_it_cooled;

@@ -11,7 +11,7 @@ use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::Observation;
 use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::Verdict;
-use cilium_node_ipam::model::request::{ProbeStep, Request, Write};
+use cilium_node_ipam::model::request::{QueryStep, Request, Write};
 use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::net::cidr::Family;
@@ -262,7 +262,7 @@ impl Replica {
                 }
                 let patched = match request {
                     Request::Write(Write::Publish(publication)) => Some(&publication.node),
-                    Request::Write(Write::UsageProbe(probe)) => Some(&probe.node),
+                    Request::Write(Write::UsageQuery(query)) => Some(&query.node),
                     _ => None,
                 };
                 if let Some(patched) = patched {
@@ -271,7 +271,7 @@ impl Replica {
                     // The end of a question may be the later version that proves a block absent, which waits for nothing.
                     let is_clearing = matches!(
                         request,
-                        Request::Write(Write::UsageProbe(probe)) if probe.step == ProbeStep::Clear
+                        Request::Write(Write::UsageQuery(query)) if query.step == QueryStep::Clear
                     );
                     if is_served
                         && !is_clearing

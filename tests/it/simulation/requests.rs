@@ -15,7 +15,7 @@ use cilium_node_ipam::model::outcome::{Answer, Presence, Seen};
 use cilium_node_ipam::model::request::{ClaimChange, ClaimUpdate, Read, Request, Target, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Custom, Revision};
 use cilium_node_ipam::wire::carrier_patch::{
-    ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch, withdrawal_patch,
+    ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_query_patch, withdrawal_patch,
 };
 use cilium_node_ipam::wire::{block, pool};
 
@@ -61,8 +61,8 @@ pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
         Write::BumpVersion(bump) => {
             of(carrier_kind(bump.revision), bump.node.as_str(), &bump.uid, Some(bump.revision))
         }
-        Write::UsageProbe(probe) => {
-            of(Kind::CiliumNode, probe.node.as_str(), &probe.uid, Some(probe.revision))
+        Write::UsageQuery(query) => {
+            of(Kind::CiliumNode, query.node.as_str(), &query.uid, Some(query.revision))
         }
         Write::Withdraw(withdrawal) => {
             of(Kind::CiliumNode, withdrawal.node.as_str(), &withdrawal.uid, Some(withdrawal.revision))
@@ -115,8 +115,8 @@ pub(super) fn serve(request: &Request, stage: &Stage, store: &mut Store) -> Stag
         Write::BumpVersion(bump) => store
             .patch(carrier_kind(bump.revision), bump.node.as_str(), Part::Object, &bump_version_patch(bump))
             .map(|stored| answered(&stored)),
-        Write::UsageProbe(probe) => store
-            .patch(Kind::CiliumNode, probe.node.as_str(), part_of(&probe.change), &usage_probe_patch(probe))
+        Write::UsageQuery(query) => store
+            .patch(Kind::CiliumNode, query.node.as_str(), part_of(&query.change), &usage_query_patch(query))
             .map(|stored| answered(&stored)),
         Write::Withdraw(withdrawal) => {
             let part = part_of(&withdrawal.change);

@@ -93,7 +93,7 @@ fn a_cidr_under_another_name_than_its_pool_says_is_not_claimed() {
 }
 
 #[test]
-fn a_block_that_a_hand_moved_to_another_name_is_told_of_and_stays_the_nodes() {
+fn a_block_that_a_hand_moved_to_another_name_is_reported_and_stays_the_nodes() {
     let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\nclaim \
          10.0.0.16/28 a 1 Held @81 under=default";
     let moved = "has=10.0.0.0/28 others=10.0.0.16/28";
@@ -124,7 +124,7 @@ fn an_agent_that_asks_for_another_pool_alone_is_served() {
 }
 
 #[test]
-fn pools_of_one_name_are_told_of_blocks_of_another_size() {
+fn pools_of_one_name_with_blocks_of_another_size_are_reported() {
     let mut cluster = cluster(
         "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 26 under=mars\npool r 10.2.0.0/24 27 under=default",
     );
@@ -176,7 +176,7 @@ fn a_node_waits_for_blocks_of_the_name_that_it_lacks() {
 
 /// A misspelt name, or the default one forgotten.
 #[test]
-fn a_node_none_of_whose_pools_has_a_name_that_its_agent_asks_for_is_told_of() {
+fn a_node_none_of_whose_pools_has_a_name_that_its_agent_asks_for_is_reported() {
     let text = "pool p 10.0.0.0/24 28 under=mras\nnode a 1\nciliumnode a @90 need=8";
     let mut cluster = cluster(text);
     cluster.expect("a", "finding: NoPool");

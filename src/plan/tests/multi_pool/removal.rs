@@ -21,7 +21,7 @@ impl Cluster {
     }
 
     /// The second claim is withdrawn, and the block was taken off with a question as of that.
-    fn taken_off() -> Self {
+    fn removed() -> Self {
         let mut cluster = Self::taking_off("Held @31", &format!("need=8 {BOTH}"));
         cluster.looked(&[]);
         cluster.expect("a", RELEASE);
@@ -48,8 +48,8 @@ impl Cluster {
 }
 
 #[test]
-fn an_unused_block_of_a_pool_that_drains_is_taken_off_with_a_question() {
-    let mut cluster = Cluster::taken_off();
+fn an_unused_block_of_a_pool_that_drains_is_removed_with_a_question() {
+    let mut cluster = Cluster::removed();
     cluster.observe("ciliumnode a @120 need=8 has=10.0.0.0/28");
     // An agent that began in between does not know of a pod of its predecessor's.
     cluster.looked(&[("10.1.0.3", "apps/left")]);
@@ -61,8 +61,8 @@ fn an_unused_block_of_a_pool_that_drains_is_taken_off_with_a_question() {
 
 /// Pods go with their Node, while the machine may run on. Then the block cools as every block of a lost node.
 #[test]
-fn a_block_that_was_taken_off_stays_with_a_ciliumnode_that_outlives_its_node() {
-    let mut cluster = Cluster::taken_off();
+fn a_block_that_was_removed_stays_with_a_ciliumnode_that_outlives_its_node() {
+    let mut cluster = Cluster::removed();
     cluster.observe("ciliumnode a @120 need=8 has=10.0.0.0/28");
     cluster.looked(&[("10.1.0.3", "apps/left")]);
     cluster.delete(Kind::Node, "a", 130);
@@ -76,8 +76,8 @@ fn a_block_that_was_taken_off_stays_with_a_ciliumnode_that_outlives_its_node() {
 /// A hand takes all off, and the agent begins anew: it restores its pods from what it finds, and one of them may have got
 /// an address of the block a moment before that was off.
 #[test]
-fn a_block_that_was_taken_off_comes_back_with_the_others_when_its_agent_finds_none() {
-    let mut cluster = Cluster::taken_off();
+fn a_block_that_was_removed_comes_back_with_the_others_when_its_agent_finds_none() {
+    let mut cluster = Cluster::removed();
     cluster.observe("ciliumnode a @120 need=8");
     cluster.looked(&[("10.1.0.3", "apps/left")]);
     cluster.expect("a", "hold 10.1.0.0/28 for node a again; finding: DrainWaits");
@@ -87,7 +87,7 @@ fn a_block_that_was_taken_off_comes_back_with_the_others_when_its_agent_finds_no
 
 /// An agent that starts again asks for addresses of the default pool. Of other names it asks when it has restored its pods.
 #[test]
-fn a_block_on_its_way_comes_back_for_the_pods_in_it_whatever_name_its_agent_asks_for() {
+fn a_released_block_comes_back_for_the_pods_in_it_whatever_name_its_agent_asks_for() {
     let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\nnode a 1\nagent a \
          1.20.2\nclaim 10.0.0.0/28 a 1 Held @30 under=default\nclaim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 \
          of=q under=mars\nciliumnode a @90 need=8 asked=31 recreated";
@@ -122,7 +122,7 @@ fn blocks_on_their_way_wait_for_a_read_of_the_pods_that_fails_but_not_for_ever()
 
 /// What its agent does not need under the name of that block it gave back.
 #[test]
-fn a_block_on_its_way_that_nobody_has_is_not_held_for_a_need_under_another_name() {
+fn a_released_block_that_nobody_has_is_not_held_for_a_need_under_another_name() {
     let mut cluster = cluster(
         "pool p none 28\npool q 10.1.0.0/24 28 under=mars\nnode a 1\nagent a 1.20.2\n\
          claim 10.1.0.0/28 a 1 Held @31 of=q under=mars\nciliumnode a @32 others=10.1.0.0/28 mars=8",
@@ -143,7 +143,7 @@ fn a_block_on_its_way_that_nobody_has_is_not_held_for_a_need_under_another_name(
 
 /// It would go back at once, and be held again, without end.
 #[test]
-fn a_block_on_its_way_is_not_held_again_beside_what_somebody_else_gave() {
+fn a_released_block_is_not_held_again_beside_what_somebody_else_gave() {
     let text =
         "pool p 10.0.0.0/24 28\nnode a 1\nagent a 1.20.2\nclaim 10.0.0.0/28 a 1 Releasing/Reclaimed @31";
     cluster(&format!("{text}\nciliumnode a @90 need=8 has=10.9.0.0/28 asked=31")).expect("a", "nothing");
@@ -152,7 +152,7 @@ fn a_block_on_its_way_is_not_held_again_beside_what_somebody_else_gave() {
 }
 
 #[test]
-fn a_block_of_a_deleted_pool_is_taken_off() {
+fn a_block_of_a_deleted_pool_is_removed() {
     let pools = POOLS.replace("draining", "deleting");
     let text = format!("{pools}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=8 {BOTH}");
     let mut cluster = cluster(&text);
@@ -189,7 +189,7 @@ fn pods_that_were_read_before_the_claim_of_their_block_count() {
 
 /// What was found a while ago may have changed.
 #[test]
-fn pods_are_read_again_before_the_block_is_taken_off() {
+fn pods_are_read_again_before_the_block_is_removed() {
     let mut cluster = Cluster::taking_off("Held @31", &format!("need=8 {BOTH}"));
     cluster.looked(&[]);
     cluster.pass(10);
@@ -202,7 +202,7 @@ fn pods_are_read_again_before_the_block_is_taken_off() {
 }
 
 #[test]
-fn nothing_is_taken_off_without_an_agent_or_while_reclaim_is_frozen() {
+fn nothing_is_removed_without_an_agent_or_while_reclaim_is_frozen() {
     let text = format!("{POOLS}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=8 {BOTH}");
     let mut down = cluster(&text.replace("1.20.2", "1.20.2 unready"));
     down.expect("a", "finding: DrainWaits");
@@ -279,7 +279,7 @@ fn a_withdrawn_block_that_is_needed_is_held_again_while_its_agent_is_down() {
 /// Its agent gives no more of it to new pods, so it is no capacity, and is taken off again later and ever more seldom.
 #[test]
 fn a_block_that_its_agent_goes_on_with_drains_and_is_tried_again() {
-    let mut cluster = Cluster::taken_off();
+    let mut cluster = Cluster::removed();
     cluster.observe(&format!("ciliumnode a @120 need=16 {BOTH}"));
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a under default");
     let more = "10.0.0.16/28";

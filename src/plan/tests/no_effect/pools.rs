@@ -57,7 +57,7 @@ fn pool_as_known(world: &World, later: Option<Revision>) -> Seen {
 }
 
 #[test]
-fn a_finalizer_of_a_pool_that_is_taken_off_again() {
+fn a_finalizer_of_a_pool_that_is_removed_again() {
     let cluster = Cluster::of("pool p 10.0.0.0/26 28");
     check(&cluster, "set the finalizers of pool p to [nodeipam.io/pool]", |world, write, later| {
         matches!(write, Write::PoolFinalizers(_)).then(|| pool_as_known(world, later))

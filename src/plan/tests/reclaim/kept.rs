@@ -82,7 +82,7 @@ fn marks_in_a_held_block_are_cleared() {
 
 /// An address that comes back into the pool while its entry says `released` would never go to a pod again.
 #[test]
-fn a_block_that_is_held_again_after_it_was_taken_off_gets_its_addresses_back() {
+fn a_block_that_is_held_again_after_it_was_removed_gets_its_addresses_back() {
     let mut cluster = Cluster::of(&format!(
         "pool p 10.0.0.0/24 28\n{NODE}\nciliumnode a @50 {BOTH} used=10.0.0.0/31 released=10.0.0.16/28 off=10.0.0.16/28"
     ));

@@ -67,7 +67,7 @@ fn a_block_tells_which_pods_it_waits_for_until_they_have_ended() {
 
 /// Nobody knows of such a pod but this process; whoever does not leaves it alone.
 #[test]
-fn a_pod_that_its_agent_does_not_list_is_told_of_until_the_block_is_held_again() {
+fn a_pod_that_its_agent_does_not_list_is_reported_until_the_block_is_held_again() {
     let mut cluster = Cluster::fenced();
     cluster.done(ASK, &[&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=marked")]);
     cluster.observe(&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32 ping=answered"));
@@ -101,7 +101,7 @@ fn what_another_process_found_is_not_corrected() {
 
 /// A later version of the claim would have every proof be given again.
 #[test]
-fn nothing_is_told_from_the_question_until_the_block_is_off() {
+fn nothing_is_reported_from_the_question_until_the_block_is_off() {
     for mut cluster in [Cluster::marked(), Cluster::ready(), Cluster::releasing()] {
         let cidr = "10.0.0.16/28".parse().unwrap();
         let mut claim = cluster.world.claim(cidr).unwrap().claim.clone();
@@ -141,7 +141,7 @@ fn a_block_whose_agent_is_not_ready_tells_so() {
 }
 
 #[test]
-fn nothing_is_told_of_claims_while_writes_are_frozen() {
+fn nothing_is_reported_claims_while_writes_are_frozen() {
     let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 deleting");
     cluster.world.set_freeze(Freeze::of([(Switch::Writes, "of a test".to_owned())]));
     assert_eq!(cluster.tell(110), [""; 0]);

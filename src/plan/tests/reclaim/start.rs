@@ -241,7 +241,7 @@ fn a_block_in_use_is_closed_only_where_what_stays_has_room_for_its_pods() {
 }
 
 #[test]
-fn a_primary_block_and_one_with_an_owner_are_told_of() {
+fn a_primary_block_and_one_with_an_owner_are_reported() {
     let mut cluster = Cluster::of(&format!(
         "pool p 10.0.0.0/24 28 deleting\n{NODE}\nciliumnode a @50 {BOTH} owner=10.0.0.20:ns/pod used=10.0.0.0/31"
     ));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{ClaimChange, ProbeStep, Read, Request, WithdrawalStep, Write};
+use super::{ClaimChange, QueryStep, Read, Request, WithdrawalStep, Write};
 use crate::model::counted::counted;
 use crate::model::status::ClaimStatus;
 
@@ -61,9 +61,9 @@ impl fmt::Display for Write {
             Self::BumpVersion(bump) => {
                 write!(f, "touch {} {} to get a later version", self.target().word(), bump.node)
             }
-            Self::UsageProbe(probe) => match probe.step {
-                ProbeStep::Ask => write!(f, "send a usage query to the agent of node {}", probe.node),
-                ProbeStep::Clear => write!(f, "clear the usage query on CiliumNode {}", probe.node),
+            Self::UsageQuery(query) => match query.step {
+                QueryStep::Ask => write!(f, "send a usage query to the agent of node {}", query.node),
+                QueryStep::Clear => write!(f, "clear the usage query on CiliumNode {}", query.node),
             },
             Self::Withdraw(withdrawal) => {
                 let blocks: Vec<String> = withdrawal.blocks.iter().map(ToString::to_string).collect();
@@ -74,7 +74,7 @@ impl fmt::Display for Write {
                     WithdrawalStep::Confirm => {
                         write!(f, "confirm the release of [{blocks}] to the agent of node {node}")
                     }
-                    WithdrawalStep::TakeOff => write!(f, "remove [{blocks}] from CiliumNode {node}"),
+                    WithdrawalStep::Remove => write!(f, "remove [{blocks}] from CiliumNode {node}"),
                     WithdrawalStep::Clear => {
                         write!(f, "clear the release marks of [{blocks}] on CiliumNode {node}")
                     }
