@@ -1,6 +1,6 @@
-//! How the world takes in that something is gone: seen to go, or no longer found.
+//! How the world takes in that an object no longer exists: its deletion was seen, or a list or read does not have it.
 //!
-//! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
+//! Keeps one invariant: if a claim was deleted out of order, or it is unknown how, its block stays taken.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,17 @@ use crate::model::revision::{AnyRevision, Core, Revision};
 use crate::net::cidr::Cidr;
 use crate::publisher;
 
-/// How it is known that a claim is gone.
+/// How the end of a claim is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Departure {
-    /// A watch, or the answer to our own deletion, showed the last version and its end.
+    /// A watch, or the answer to our own deletion, showed its last version and its deletion.
     Seen,
-    /// A list or a read does not have it. In what state it went is not known.
+    /// A list or a read does not have it. The state in which it was deleted is unknown.
     Inferred,
 }
 
 impl World {
-    /// An object that we know is not in a list that shows the store as it was between two revisions.
+    /// A known object is missing in a list that shows the store as it was between two revisions.
     pub(super) fn observe_absence_from_list(
         &mut self,
         kind: Kind,
@@ -40,8 +40,8 @@ impl World {
             && !known.shown
             && AnyRevision::from(known.claim.revision) > at_least
         {
-            // Known from an answer that may be newer than the list. If it is, the watch will show the claim; if it
-            // is not, nothing ever will. A read tells.
+            // Known from an answer that may be newer than the list. If it is, the watch will show the claim; if it is
+            // not, the watch never will. So the claim is read.
             let cidr = known.claim.cidr;
             self.agenda.mark_unconfirmed(cidr);
             return;
@@ -59,7 +59,7 @@ impl World {
 
     fn observe_custom_deletion(&mut self, kind: Kind, name: &str, revision: Revision, how: Departure) {
         match kind {
-            // Nodes are of the other store.
+            // Nodes are in the other store.
             Kind::Node => {}
             Kind::CiliumNode => self.observe_cilium_node_deletion(&NodeName::from(name), revision),
             Kind::Pool => self.observe_pool_deletion(&PoolName::from(name), revision),
@@ -104,7 +104,7 @@ impl World {
         self.forget_if_gone(name);
     }
 
-    /// A Node was there and has gone. What cools because it had gone before cools for its whole time from now on.
+    /// A known Node was deleted. Blocks that cool since an earlier deletion of it cool for their whole time again.
     fn cool_anew(&mut self, name: &NodeName) {
         let lost = |claim: &&Claim| claim.state == ClaimState::Cooling(Reason::NodeGone);
         let cooling: Vec<Claim> =
@@ -130,7 +130,7 @@ impl World {
         self.forget_if_gone(name);
     }
 
-    /// Keeps what a CiliumNode showed that is gone: the agent of a living Node goes on with it.
+    /// Keeps the fields of a deleted or replaced CiliumNode: if its Node exists, the agent keeps using the addresses.
     pub(super) fn remember(&mut self, gone: CiliumNode) {
         let name = gone.name.clone();
         if !self.nodes.contains_key(&name) {
@@ -168,7 +168,7 @@ impl World {
         self.cooling.remove(&cidr);
         self.remaining.remove(&cidr);
         self.disown(&node, cidr);
-        // Whatever of it is still on the CiliumNode is entered before the claim goes.
+        // The addresses of the block that are still on the CiliumNode are entered before the claim is removed.
         self.update_carried(&node);
         self.release(cidr, &Occupant::Claim);
         self.settle_lost_claims(&node);
@@ -177,13 +177,13 @@ impl World {
         self.agenda.mark_pool(&pool);
     }
 
-    /// A read of ours found nothing under this key.
+    /// Our read found no object of this key.
     pub(super) fn observe_absence(&mut self, target: &Target, revision: Revision) {
         match target {
             Target::Claim(cidr) => {
                 self.observe_claim_deletion(*cidr, revision, Departure::Inferred);
             }
-            // One that we know is a deletion that the watch will tell, and in its order.
+            // If the CiliumNode is known, the watch will show its deletion, in its order.
             Target::CiliumNode(name) => {
                 if !self.cilium_nodes.contains_key(name) {
                     let remembered = self.remember_of(name);
@@ -200,14 +200,14 @@ impl World {
         }
     }
 
-    /// Keeps a block taken whose claim went, and nobody can say how.
+    /// Keeps the block of a lost claim taken.
     fn lose_claim(&mut self, holder: Option<NodeName>, lost: LostClaim) {
         self.take(lost.cidr, Occupant::LostClaim(holder.clone()));
         self.lost_by_revision.insert((lost.at, holder.clone()));
         self.lost_claims.entry(holder).or_default().insert(lost.cidr, lost);
     }
 
-    /// A lost claim takes its range no more.
+    /// A lost claim no longer takes its range.
     fn release_lost(&mut self, cidr: Cidr, holder: Option<NodeName>) {
         let Some(of_holder) = self.lost_claims.get_mut(&holder) else { return };
         let lost = of_holder.remove(&cidr);
@@ -224,7 +224,7 @@ impl World {
         }
     }
 
-    /// The claim of this block is there again, and whoever has it now is known.
+    /// The claim of this block exists again, and its node is known.
     pub(super) fn find_lost_claims(&mut self, cidr: Cidr) {
         let is_lost = |occupant: &&Occupant| matches!(occupant, Occupant::LostClaim(_));
         let lost: Vec<Occupant> = self.ledger.occupants(cidr).iter().filter(is_lost).cloned().collect();
@@ -235,13 +235,13 @@ impl World {
         }
     }
 
-    /// The lost claims of a node are settled, where they can be.
+    /// Settles the lost claims of a node, where this is possible.
     pub(super) fn settle_lost_claims(&mut self, node: &NodeName) {
         self.settle_lost_claims_of(Some(node));
     }
 
-    /// The lost claims that the watch of CiliumNodes has passed are settled, where that is enough. The others wait for
-    /// something that happens to their node.
+    /// Settles the lost claims that the watch of CiliumNodes has passed, where that is sufficient. The others wait for
+    /// a change of their node.
     pub(super) fn settle_passed_lost_claims(&mut self) {
         let position = self.position(Kind::CiliumNode);
         while self.lost_by_revision.first().is_some_and(|(at, _)| Some(*at) <= position)
@@ -251,15 +251,15 @@ impl World {
         }
     }
 
-    /// A lost claim leaves nothing behind but what its node's CiliumNode is seen to carry, once that has a version later
-    /// than the loss, or is known not to exist. To have read the version from before the loss is not enough: a replica
-    /// that has not heard may still patch that one. A claim whose node may go on with its block is recreated instead
-    /// ([`Self::is_recreated`]). One that could not be read can't be: its range stays taken while the node lives, unless
-    /// the CiliumNode shows all of it, and so is what takes it.
+    /// A settled lost claim leaves taken only the addresses that the carrier of its node shows. It is settled when the
+    /// carrier has a version later than the loss, or is known not to exist. The version from before the loss is not
+    /// sufficient: a replica with an old view may still patch it. If the node may keep using the block, the claim is
+    /// recreated instead ([`Self::is_recreated`]). An unreadable claim can't be recreated. Its range stays taken while
+    /// the node exists, unless the carrier shows all of it and so takes it.
     fn settle_lost_claims_of(&mut self, holder: Option<&NodeName>) {
         let is_settled = |lost: &LostClaim| match holder {
             Some(node) => self.is_settled(node, lost),
-            // Of any node: nothing but the whole watch can tell.
+            // It may be of any node, so only the position of the watch counts.
             None => self.position(Kind::CiliumNode) >= Some(lost.at),
         };
         let lost = self.lost_claims.get(&holder.cloned()).into_iter().flat_map(BTreeMap::values);
@@ -276,7 +276,7 @@ impl World {
         };
         let is_known = match (self.carrier(node), self.reader.carrier_kind()) {
             (Some(carrier), _) => self.reader.shows_later(carrier, lost.at),
-            // A read after the loss has to say that the Node is gone.
+            // A read after the loss must have found that the Node does not exist.
             (None, Kind::Node) => {
                 let read = self.remembered.get(node).and_then(|remembered| remembered.presence.as_ref());
                 read.is_some_and(|read| read.as_of >= lost.at && read.presence == Presence::Gone)

@@ -1,7 +1,7 @@
-//! How the world takes in what watches, lists and answers show: object by object, each by the version that it has.
+//! How the world takes in the news of watches, lists and answers: object by object, each by its version.
 //!
-//! Keeps two invariants. Nothing older replaces anything newer, whatever the order of arrival. And nothing that
-//! is held or published anywhere is ever free in between: the new occupant is entered before the old one goes.
+//! Keeps two invariants. No older version replaces a newer one, in any order of arrival. And no address that is held or
+//! published anywhere is ever free in between: the new occupant is entered before the old one is removed.
 
 use std::collections::BTreeSet;
 
@@ -23,12 +23,12 @@ use crate::net::cidr::Cidr;
 pub(super) enum Source {
     /// In the ordered stream of its kind, or in a list of it.
     Watch,
-    /// In the answer to a write or a read of ours, at this consistent revision where the answer told one.
+    /// In the answer to our write or read, at this consistent revision if the answer has one.
     Answer(Option<Revision>),
 }
 
 impl World {
-    /// Takes in what a watch or list shows.
+    /// Takes in the news of a watch or list.
     pub fn observe(&mut self, observation: Observation) {
         match observation {
             Observation::Listed(listing) => self.observe_listing(listing),
@@ -64,7 +64,7 @@ impl World {
         self.reach(kind, at_least);
     }
 
-    /// Notes a contradiction: of an object that was known at a version, no read as of that version or later shows an
+    /// Notes a contradiction. If an object was known at a version, a read as of that version or later can't show an
     /// earlier one.
     pub(super) fn compare(&mut self, kind: Kind, name: &str, shown: AnyRevision, as_of: AnyRevision) {
         let known = self.known_revision(kind, name);
@@ -90,7 +90,7 @@ impl World {
         self.claim(block_named(name)?)
     }
 
-    /// The watch of a kind has come so far.
+    /// The watch of a kind has reached this revision.
     fn reach(&mut self, kind: Kind, revision: AnyRevision) {
         let position = self.positions.get(&kind);
         if position.is_some_and(|position| revision <= *position) {
@@ -141,7 +141,7 @@ impl World {
         let before = self.nodes.insert(name.clone(), Box::new(node));
         self.set_routed(&name, before.as_deref());
         if is_labelled_anew && self.derive_publisher_of(&name) {
-            // Pools tell under which names they give blocks.
+            // Pools report the names under which they give blocks.
             self.mark_all_pools();
         }
         let carried =
@@ -159,7 +159,7 @@ impl World {
         let name = cilium_node.name.clone();
         match self.cilium_nodes.get(&name) {
             Some(known) if known.revision > cilium_node.revision => return,
-            // An answer that the watch or a list has overtaken: the object is gone since, or will be told of.
+            // The watch or a list has overtaken the answer: the object was deleted since, or the watch will show it.
             None if matches!(source, Source::Answer(_))
                 && (Some(cilium_node.revision) <= self.position(Kind::CiliumNode)
                     || self.may_be_listed(Kind::CiliumNode, cilium_node.revision)) =>
@@ -205,7 +205,7 @@ impl World {
             (Some(known), Source::Answer(_)) if known.claim.revision > claim.revision => return,
             (None, Source::Answer(_)) if Some(claim.revision) <= self.position(Kind::Claim) => return,
             (None, Source::Answer(_)) if self.may_be_listed(Kind::Claim, claim.revision) => {
-                // The list may be older than the answer, or later. A read tells.
+                // The list may be older than the answer, or later. So the claim is read.
                 self.agenda.mark_unconfirmed(cidr);
             }
             _ => {}
@@ -274,7 +274,7 @@ impl World {
         for cidr in &taken {
             self.take(*cidr, occupant.clone());
         }
-        // What was known of the object stays known and taken, but nothing is decided on it: the plan asks.
+        // The earlier version stays known and taken, but the plan decides nothing on it.
         let (holder, pool) = (unreadable.node.clone(), unreadable.pool.clone());
         if let Some(before) = self.unreadable.insert(kind, unreadable) {
             self.mark_if_there(before.node.as_ref());
@@ -288,14 +288,14 @@ impl World {
         self.mark_subject(kind, &name);
     }
 
-    /// A pool that a claim names which can't be read.
+    /// A pool that an unreadable claim names.
     fn mark_pool_if_there(&mut self, pool: Option<&PoolName>) {
         if let Some(pool) = pool.filter(|pool| self.pools.contains_key(*pool)) {
             self.agenda.mark_pool(pool);
         }
     }
 
-    /// A node that a claim names which can't be read.
+    /// A node that an unreadable claim names.
     fn mark_if_there(&mut self, node: Option<&NodeName>) {
         if let Some(node) = node.filter(|node| !self.is_gone(node)) {
             self.mark(node);
@@ -312,7 +312,7 @@ impl World {
             self.mark_pool_if_there(before.pool.as_ref());
             self.mark_subject(kind, name);
             if matches!(kind, Kind::Node | Kind::CiliumNode) {
-                // What can't be read may have been there.
+                // The unreadable object may have kept lost claims from being settled.
                 self.settle_lost_claims(&NodeName::from(name));
             }
         }
@@ -323,7 +323,7 @@ impl World {
             Kind::Node | Kind::CiliumNode => self.node_changed(&NodeName::from(name)),
             Kind::Pool => self.agenda.mark_pool(&PoolName::from(name)),
             Kind::Claim => {
-                // The status of a deleted pool names what may keep it.
+                // The status of a deleted pool names the blocks that may keep it.
                 if let Some(block) = block_named(name) {
                     self.mark_pools_over(block);
                 }
@@ -338,7 +338,7 @@ impl World {
     }
 }
 
-/// What nodes and their blocks depend on of a pool. Blocks of one that can't be read cool down until it is
+/// The part of a pool on which nodes and their blocks depend. The blocks of an unreadable pool cool until it is
 /// corrected or deleted.
 fn what_counts(pool: &PoolObject) -> (Result<&Pool, &Reservation>, bool) {
     (pool.declaration(), pool.deleting)

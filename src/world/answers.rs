@@ -1,4 +1,4 @@
-//! How the world takes in the outcomes of requests: what an answer shows, and who waits because of it.
+//! How the world takes in the outcomes of requests: the object that an answer shows, and the waits that follow.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ impl World {
             Seen::CiliumNode(cilium_node) => {
                 self.observe_cilium_node(*cilium_node, Source::Answer(None));
             }
-            // One that the watch does not show is gone since, or will be told of.
+            // The watch does not show it: it was deleted since, or the watch will show it.
             Seen::PatchedNode(node) => {
                 if self.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid) {
                     self.observe_node(*node);
@@ -61,15 +61,15 @@ impl World {
                     self.observe_claim_deletion(*cidr, revision, Departure::Seen);
                 }
             }
-            // A pool that the watch has shown to be gone does not come back by an answer.
+            // An answer does not restore a pool whose deletion the watch has shown.
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
             Seen::PodIpPool(pool) => self.observe_written_pod_ip_pool(*pool),
             Seen::Frr(_) | Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Absent(revision) => self.observe_absence(&target, revision),
             Seen::Node { as_of, read_at, presence } => {
                 if let Some(node) = node.clone() {
-                    // The watch may have overtaken the answer. What it shows is then later still, and an answer that
-                    // contradicts it would stand for ever: no event is to come that settles the two.
+                    // The watch may have overtaken the answer, and then it shows a later state. An answer that
+                    // contradicts it would stay for ever, because no event would settle the two.
                     let overtaken = self.position(Kind::Node) > Some(read_at);
                     let presence = if overtaken { self.presence_as_watched(&node) } else { presence };
                     let read = NodeRead { as_of, answered_at: now.uptime, presence };
@@ -103,11 +103,12 @@ impl World {
                 serving.last_query = None;
             }
             match (failed, &request) {
-                // The node keeps blocks for longer. What else waits for that waits by itself (`plan/released_by_agent.rs`).
+                // The node keeps blocks for longer. Other waits for this read have their own time
+                // (`plan/released_by_agent.rs`).
                 (Some(_), Request::Read(Read::PodsOf(..))) => {}
                 (Some(cause), _) => serving.pause.lengthen(cause, now),
                 (None, Request::Write(write)) => writes.accepted(write, effect, &mut serving.pause, now),
-                // What it found the world knows to be overtaken. The watch is about to tell.
+                // The world knows that the result is overtaken. The watch will show the change.
                 (None, Request::Read(_)) if taught_nothing => serving.pause.lengthen(Cause::Nothing, now),
                 (None, Request::Read(_)) => {}
             }
@@ -115,7 +116,7 @@ impl World {
             self.forget_if_gone(&node);
         }
         if let Some(pool) = request.as_write().and_then(Write::pool).cloned() {
-            // An answer about a pool that is gone leaves nothing behind.
+            // An answer about a deleted pool leaves no entry.
             if self.pools.contains_key(&pool) {
                 let (pause, writes) = self.pool_writes.entry(pool.clone()).or_default();
                 match (failed, &request) {
@@ -128,8 +129,8 @@ impl World {
         }
     }
 
-    /// Takes the claims that are known for all that there are, as if those of each node had been read: whoever only
-    /// proposes what could be written has listed them, and reads nothing.
+    /// Takes the known claims for all claims, as if those of each node had been read. A command that only proposes
+    /// writes has listed all claims, and reads nothing more.
     pub fn suppose_all_claims_known(&mut self) {
         for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
             if let Some(carrier) = self.carrier(&name).map(|carrier| carrier.uid().clone()) {
@@ -138,20 +139,20 @@ impl World {
         }
     }
 
-    /// No request about an object is in flight any more.
+    /// The request about this object was answered.
     fn is_answered(&mut self, target: &Target) {
         match target {
             Target::Claim(cidr) => {
-                // The claim, where there is one, is entered by now.
+                // If the claim exists, it is already entered.
                 self.release(*cidr, &Occupant::Pending);
-                // It may be given out again, now that no request about it is in flight.
+                // The block may be given out again, because no request about it is in flight.
                 self.addresses_released(*cidr);
-                // The claim of another node may have been found in the way, and that node waited for the answer.
+                // A claim of another node may have been in the way, and that node waited for the answer.
                 if let Some(holder) = self.claims.get(cidr).map(|known| known.claim.node.clone()) {
                     self.mark(&holder);
                 }
             }
-            // Another pool than the one that wrote may have to write next.
+            // Another pool than the writing one may have to write next.
             Target::PodIpPool(name) => self.mark_pools_under(name),
             Target::CiliumNode(_)
             | Target::ClaimsOf(_)
@@ -162,7 +163,7 @@ impl World {
         }
     }
 
-    /// Whether a read has not found the CiliumNode of this name.
+    /// Whether a read did not find the CiliumNode of this name.
     fn is_known_absent(&self, name: &NodeName) -> bool {
         self.remembered.get(name).is_some_and(|remembered| remembered.absent_as_of.is_some())
     }
@@ -178,7 +179,7 @@ impl World {
         let mut found: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
         found.extend(unreadable.iter().filter_map(|unreadable| block_named(&unreadable.name)));
         for unreadable in unreadable {
-            // The watch of claims will show it, unless it has shown a later version.
+            // The watch of claims will show it, unless it has already shown a later version.
             if unreadable.revision > self.positions.get(&Kind::Claim).copied() {
                 self.observe_unreadable(Kind::Claim, unreadable);
             }

@@ -1,5 +1,4 @@
-//! What the objects of nodes take beside claims: what carriers carry that no claim has, and the addresses of the nodes
-//! themselves.
+//! The addresses that the objects of nodes take beside claims: those on carriers without a claim, and the nodes' own.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +12,7 @@ use crate::net::cidr::Cidr;
 use crate::publisher;
 
 impl World {
-    /// What the objects of a node carry, in whatever mode, outside its claims.
+    /// The addresses that the objects of a node carry, in any mode, outside its claims.
     pub(super) fn carried(&self, node: &NodeName) -> AddressSet {
         let mut carried = self.cilium_node(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
         if let Some(object) = self.nodes.get(node) {
@@ -22,7 +21,7 @@ impl World {
         self.without_claims(node, carried)
     }
 
-    /// These addresses without those of the claims of the node that are known.
+    /// These addresses without those of the known claims of the node.
     fn without_claims(&self, node: &NodeName, mut addresses: AddressSet) -> AddressSet {
         for cidr in self.claims_of.get(node).into_iter().flatten() {
             addresses.remove_cidr(*cidr);
@@ -30,16 +29,16 @@ impl World {
         addresses
     }
 
-    /// What the objects of a node carry outside its claims is taken by the node itself.
+    /// The node itself takes the addresses that its objects carry outside its claims.
     pub(super) fn update_carried(&mut self, node: &NodeName) {
         self.update_carried_without(node, &AddressSet::new());
     }
 
-    /// The same; `gone` is what the Node itself carried before.
+    /// The same; `gone` are the addresses that the Node carried before.
     pub(super) fn update_carried_without(&mut self, node: &NodeName, gone: &AddressSet) {
         let carried = match self.cilium_nodes.get(node) {
             Some(_) => self.carried(node),
-            // While the CiliumNode is away and the Node is not, its agent goes on with the addresses that it had.
+            // The CiliumNode is missing and the Node exists: its agent keeps using its addresses.
             None if self.nodes.contains_key(node) => {
                 let mut carried = self.ledger.carried(node).cloned().unwrap_or_default();
                 carried.remove_all(gone);
@@ -59,7 +58,7 @@ impl World {
         }
     }
 
-    /// The addresses of this object of a node are `after` from now on, and were `before`.
+    /// This object of a node now has the addresses `after` in place of `before`.
     pub(super) fn set_own_addresses(
         &mut self,
         kind: Kind,
@@ -84,7 +83,7 @@ impl World {
                 }
             }
         }
-        // No block may be given out of which nodes have every address themselves.
+        // A block is not given out if every address of it is an address of a node itself.
         for address in before.symmetric_difference(&after) {
             self.addresses_released(Cidr::single(*address));
         }

@@ -1,8 +1,8 @@
-//! Who decides again when something changes.
+//! The nodes and pools that decide again when something changes.
 //!
-//! A decision about a node depends on its own objects, on who takes addresses of its blocks, on what the nodes of
-//! overlapping claims carry, and on what its pools can give. Whoever changes one of these says only what changed; who
-//! has to look again is derived here, and nowhere else. `crate::plan` has a test that changes every object in turn and
+//! A decision about a node depends on its own objects and on the occupants of its blocks. It also depends on the
+//! carriers of nodes with overlapping claims, and on the free blocks of its pools. A change names only itself; its
+//! dependents are derived here, and nowhere else. `crate::plan` has a test that changes every object in turn and
 //! compares.
 
 use std::collections::BTreeSet;
@@ -20,8 +20,8 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
 impl World {
-    /// An object of a node or one of its claims is another than before. The nodes of claims that overlap its claims look
-    /// at its carrier too: of two such claims the one that may be in use stays (safety rule 2).
+    /// An object of a node or one of its claims has changed. The nodes of claims that overlap its claims look at its
+    /// carrier too: of two such claims the one that may be in use stays (safety rule 2).
     pub(super) fn node_changed(&mut self, node: &NodeName) {
         self.mark(node);
         self.mark_pools_of(node);
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// Takes in what is told of the agents' Pods. A node that is not known yet decides when it is.
+    /// Takes in news of the agents' Pods. A node that is not known yet decides when it is.
     pub fn observe_agents(&mut self, news: AgentNews) {
         match self.agents.observe(news) {
             Changed::All => self.mark_all(),
@@ -50,13 +50,13 @@ impl World {
         }
     }
 
-    /// Takes in what is told of CiliumPodIPPools.
+    /// Takes in news of CiliumPodIPPools.
     pub fn observe_pod_ip_pools(&mut self, news: PodIpPoolNews) {
         let changed = self.pod_ip_pools.observe(news);
         self.pod_ip_pools_changed(changed);
     }
 
-    /// Takes in a CiliumPodIPPool as a write of ours has left it.
+    /// Takes in a CiliumPodIPPool as our write left it.
     pub(super) fn observe_written_pod_ip_pool(&mut self, pool: PodIpPool) {
         let changed = self.pod_ip_pools.observe_answer(pool);
         self.pod_ip_pools_changed(changed);
@@ -73,9 +73,9 @@ impl World {
         }
     }
 
-    /// The CiliumPodIPPool of a name is another than before. The pools that give blocks under that name tell of it, and it
-    /// decides whether a node gets them: one that they select, or that has a claim of the name from earlier. Such an object
-    /// is created with its pool and hardly ever changes, so a pass over the claims does.
+    /// The CiliumPodIPPool of a name has changed. The pools that give blocks under that name report it. It also decides
+    /// whether nodes get such blocks: nodes that these pools select, or with an earlier claim of the name. Such an
+    /// object is created with its pool and hardly ever changes, so a pass over the claims is cheap enough.
     fn pod_ip_pool_changed(&mut self, name: &PodIpPoolName) {
         self.mark_pools_under(name);
         let selected = self.pools_under(name).flat_map(|pool| self.nodes_of_pool(&pool.name));
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Somebody takes addresses of `cidr` who did not before.
+    /// A new occupant takes addresses of `cidr`.
     pub(super) fn addresses_taken(&mut self, cidr: Cidr) {
         self.mark_pools_over(cidr);
         self.mark_occupants(cidr);
@@ -108,13 +108,14 @@ impl World {
         self.note_taken(cidr);
     }
 
-    /// A node that can't start within its limits is told of as waiting where its pools have no block to bring it there, and
-    /// a block of another pool may serve it then. One that waits for another family is told of where they have none for it. They look soon ([`Self::look_on`]).
+    /// A node that can't start within its limits is reported as waiting only if its pools have no block that helps.
+    /// Then a block of another pool may serve it. A node that waits for another family is reported only if they have
+    /// none for it. Both look soon ([`Self::look_on`]).
     fn note_taken(&mut self, cidr: Cidr) {
         self.waiting.note_taken(self.ledger.pools_over(cidr));
     }
 
-    /// Those who look on look again, where a block of one of their pools was taken and it is time.
+    /// The passive waiters look again, if a block of one of their pools was taken and it is time.
     pub(super) fn look_on(&mut self, now: Duration) {
         let pools = self.waiting.look(now);
         if pools.is_empty() {
@@ -129,8 +130,8 @@ impl World {
         }
     }
 
-    /// A node that would claim a block if writes were not frozen tells what it lacks as long as that lasts, so it looks
-    /// again when somebody takes what it would have got. Without a freeze it has the block or waits for one.
+    /// While writes are frozen, a node that would claim a block reports its shortage. So it looks again when another
+    /// occupant takes that block. Without a freeze it has the block or waits for one.
     fn mark_frozen_over(&mut self, cidr: Cidr) {
         if !self.freeze.is_on(Switch::Writes) {
             return;
@@ -143,13 +144,13 @@ impl World {
         }
     }
 
-    /// Somebody takes addresses of `cidr` no more, or something else ended that kept its blocks from being given out.
+    /// An occupant has released addresses of `cidr`, or another reason against giving out its blocks is gone.
     pub(super) fn addresses_released(&mut self, cidr: Cidr) {
         self.addresses_taken(cidr);
         self.wake_waiting(cidr);
     }
 
-    /// The nodes that take addresses of `cidr` themselves: what others take there keeps them from publishing, and from
+    /// The nodes that take addresses of `cidr` themselves: other occupants there keep them from publishing, and from
     /// recreating a claim (safety rules 2 and 6).
     fn mark_occupants(&mut self, cidr: Cidr) {
         let mut nodes = BTreeSet::new();
@@ -162,7 +163,7 @@ impl World {
                     nodes.insert(node.clone());
                 }
                 Occupant::LostClaim(node) => nodes.extend(node.clone()),
-                // A node whose request is in flight looks again when that ends. What can't be read belongs to nobody.
+                // A node with a request in flight looks again after it. An unreadable object belongs to no node.
                 Occupant::Pending | Occupant::Unreadable(..) => {}
             }
         }
@@ -183,16 +184,16 @@ impl World {
         }
     }
 
-    /// Puts the pools on the agenda whose ranges hold an address of `cidr`: blocks of other pools, and whatever is
-    /// published, may lie there too and count for how much is free.
+    /// Puts the pools on the agenda whose ranges hold an address of `cidr`. Blocks of other pools and published
+    /// addresses may lie there too, and count for the free space.
     pub(super) fn mark_pools_over(&mut self, cidr: Cidr) {
         for pool in self.ledger.pools_over(cidr) {
             self.agenda.mark_pool(pool);
         }
     }
 
-    /// A block may be free now that shares an address with `cidr`: the pools over it are offered to whoever waits for
-    /// them. A node at its limit waits for none.
+    /// A block that shares an address with `cidr` may be free now: the pools over it are offered to the nodes that wait
+    /// for them. A node at its limit waits for none.
     fn wake_waiting(&mut self, cidr: Cidr) {
         let pools: BTreeSet<PoolName> = self.ledger.pools_over(cidr).cloned().collect();
         for pool in pools {
@@ -206,8 +207,8 @@ impl World {
 
     /// Puts every node and pool on the agenda.
     pub fn mark_all(&mut self) {
-        // Claims outlive their Node, and a CiliumNode may have none yet. Of a node may be left what can't be read, or
-        // nothing but a claim that was lost.
+        // Claims outlive their Node, and a CiliumNode may have none yet. An unreadable object or a lost claim may be
+        // all that is left of a node.
         let unreadable =
             [Kind::Node, Kind::CiliumNode].into_iter().flat_map(|kind| self.unreadable.of_kind(kind));
         let unreadable = unreadable.map(|unreadable| NodeName::from(unreadable.name.as_str()));

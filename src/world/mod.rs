@@ -1,11 +1,11 @@
-//! The model of the cluster: all four kinds, what is taken, and what is on its way.
+//! The model of the cluster: the objects of all four kinds, the taken addresses, and the requests in flight.
 //!
-//! Pure. It is told what watches, lists and answers show ([`Observation`](crate::model::observation::Observation),
-//! [`Outcome`](crate::model::outcome::Outcome)) and what has been decided ([`World::begin`]); it decides nothing itself.
-//! It cannot be made from less than a list of each kind ([`gather::Gathering`]), so nothing is decided before everything
-//! that exists is taken (safety rule 6).
+//! Pure. It takes in the news of watches, lists and answers ([`Observation`](crate::model::observation::Observation),
+//! [`Outcome`](crate::model::outcome::Outcome)) and the decisions ([`World::begin`]); it decides nothing itself. It
+//! needs a list of each kind ([`gather::Gathering`]). So everything that exists is taken before anything is decided
+//! (safety rule 6).
 //!
-//! Ownership is looked up by CIDR and claim, never through the labels that a node has at the moment.
+//! Ownership is looked up by CIDR and claim, never through the present labels of a node.
 
 pub mod gather;
 
@@ -82,28 +82,28 @@ pub struct World {
     leadership: Leadership,
     reader: Publisher,
     pools: BTreeMap<PoolName, PoolObject>,
-    // A map has room for more entries than it has, so its values are in boxes where it has many.
+    // A map reserves more entries than it has. So large values are in boxes where they are many.
     nodes: BTreeMap<NodeName, Box<Node>>,
     cilium_nodes: BTreeMap<NodeName, Box<CiliumNode>>,
     claims: BTreeMap<Cidr, Box<KnownClaim>>,
     claims_of: BTreeMap<NodeName, SmallSet<Cidr>>,
     unreadable: UnreadableObjects,
-    /// How far the watch of each kind has come.
+    /// The revision that the watch of each kind has reached.
     positions: BTreeMap<Kind, AnyRevision>,
-    /// A revision up to which the last list of each kind may have come, which its watch has not reached.
+    /// The latest revision at which the last list of each kind may have been taken. Its watch has not reached it yet.
     listed: BTreeMap<Kind, AnyRevision>,
     /// The claims up to this revision were known before the Nodes were listed.
     nodes_listed_after: Option<Revision>,
-    /// Since when this process has seen blocks cool down.
+    /// Since when this process has seen blocks cool.
     cooling: BTreeMap<Cidr, SeenCooling>,
-    /// Since when the routes of released blocks are looked for.
+    /// Since when this process looks for the routes of released blocks.
     remaining: BTreeMap<Cidr, SeenRemaining>,
-    /// Claims that went without their protocol, by their node, if that is known; never an empty map.
+    /// Lost claims by their node, if that is known; never an empty map.
     lost_claims: BTreeMap<Option<NodeName>, BTreeMap<Cidr, LostClaim>>,
-    /// Whose claims were lost, and as of when: the watch of CiliumNodes has not come so far.
+    /// Each revision of a loss that the watch of CiliumNodes has not reached, with the node of the claim.
     lost_by_revision: BTreeSet<(Revision, Option<NodeName>)>,
     ledger: Ledger,
-    /// The objects that have each of the addresses of nodes themselves.
+    /// The objects that have each of the nodes' own addresses.
     node_addresses: BTreeMap<IpAddr, SmallSet<(Kind, NodeName)>>,
     /// The podCIDRs of Nodes.
     routed: PrefixIndex<NodeName>,
@@ -113,24 +113,24 @@ pub struct World {
     selected: BTreeMap<PoolName, BTreeSet<NodeName>>,
     /// The claims that name each pool.
     claims_in: BTreeMap<PoolName, BTreeSet<Cidr>>,
-    /// What is remembered of each node beside its objects; goes with the last of them.
+    /// The memory of each node beside its objects. It is deleted with the last of them.
     remembered: BTreeMap<NodeName, Box<Remembered>>,
-    /// How long each pool waits because its writes are not applied, and what was last written to it.
+    /// How long each pool waits because its writes are not applied, and the last writes to it.
     pool_writes: BTreeMap<PoolName, (Pause, Writes)>,
     in_flight: BTreeMap<Target, Sent>,
     agenda: Agenda,
-    /// Who waits for a block of which pool.
+    /// The nodes that wait for a block, by pool.
     waiting: Waiting,
     contradiction: Option<Contradiction>,
     /// The Pods of Cilium's agents.
     agents: Agents,
-    /// Cilium's own objects of the names under which blocks are carried.
+    /// CiliumPodIPPools: Cilium's own objects for the names under which blocks are published.
     pod_ip_pools: PodIpPools,
-    /// What is set for single nodes.
+    /// The settings of single nodes.
     node_configs: NodeConfigs,
     /// The way in which routes are announced, if they are.
     exporter: Option<Exporter>,
-    /// How fast blocks are taken back.
+    /// How fast blocks are reclaimed.
     pace: Pace,
     /// The mode of Cilium in which this process writes, or has written.
     served: Option<IpamMode>,
@@ -143,19 +143,19 @@ impl World {
         &self.mode
     }
 
-    /// What is frozen.
+    /// The administrator's freeze.
     #[must_use]
     pub fn freeze(&self) -> &Freeze {
         &self.freeze
     }
 
-    /// Whether this process may write, of several that run.
+    /// Whether this process is the one of several that may write.
     #[must_use]
     pub fn leadership(&self) -> Leadership {
         self.leadership
     }
 
-    /// The publisher of Cilium's mode, where the controller may write. What is set for single nodes is not in it
+    /// The publisher of Cilium's mode, where the controller may write. It lacks the settings of single nodes
     /// ([`Self::publisher_of`]).
     #[must_use]
     pub fn publisher(&self) -> Option<&Publisher> {
@@ -165,13 +165,13 @@ impl World {
         }
     }
 
-    /// The publisher by which carriers are read, also while nothing may be written: the last that was active.
+    /// The publisher that reads carriers, also while nothing may be written: the last active one.
     #[must_use]
     pub fn reader(&self) -> &Publisher {
         &self.reader
     }
 
-    /// Cilium's mode is known, or has changed.
+    /// Takes in Cilium's mode.
     pub fn set_mode(&mut self, mode: Mode) {
         let mode = mode.after(self.served);
         if self.mode != mode {
@@ -179,7 +179,7 @@ impl World {
             if let Mode::Active(publisher) = &mode {
                 self.reader = publisher.clone();
                 self.derive_publishers();
-                // What Nodes carry counts in one mode and not in another.
+                // The CIDRs on Nodes count in one mode and not in another.
                 let nodes: Vec<NodeName> = self.nodes.keys().cloned().collect();
                 for node in nodes {
                     self.update_carried(&node);
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// What is frozen is known, or has changed.
+    /// Takes in the freeze.
     pub fn set_freeze(&mut self, freeze: Freeze) {
         if self.freeze != freeze {
             if self.freeze.is_on(Switch::Reclaim) != freeze.is_on(Switch::Reclaim) {
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Whether this process may write has changed.
+    /// Takes in whether this process may write.
     pub fn set_leadership(&mut self, leadership: Leadership) {
         if self.leadership != leadership {
             self.leadership = leadership;
@@ -216,8 +216,8 @@ impl World {
         self.agenda.mark_node(self.place_of(node));
     }
 
-    /// The place of a node among those on the agenda, and among those who wait. A restarted process has seen none of them
-    /// wait, and decides for the oldest Node first.
+    /// The place of a node on the agenda and among the waiting nodes. A restarted process has seen none of them wait,
+    /// and decides for the oldest Node first.
     fn place_of(&self, node: &NodeName) -> Place {
         Place {
             turn: self.turn_of(node),
@@ -252,12 +252,12 @@ impl World {
     }
 }
 
-/// What the pools declare that can be read.
+/// The declarations of the readable pools.
 fn readable(pools: &BTreeMap<PoolName, PoolObject>) -> impl Iterator<Item = &Pool> {
     pools.values().filter_map(|object| object.declaration().ok())
 }
 
-/// What the pools that can't be read keep from younger ones.
+/// The ranges of unreadable pools that younger pools do not get.
 fn reservations(pools: &BTreeMap<PoolName, PoolObject>) -> impl Iterator<Item = &Reservation> {
     pools.values().filter_map(|object| object.declaration().err())
 }
