@@ -1,7 +1,8 @@
-//! What the last read of a node's Pods found: who has which address, and which agent runs.
+//! The result of the last read of a node's Pods: the address of each pod, and the running agent.
 //!
-//! It comes before each step that takes addresses from a node, and before a node gets blocks without others that it had. The watch of the agents' Pods may be late, and a pod may
-//! have an address that its agent does not list (`docs/cilium.md`, An address that left the pool).
+//! This read comes before each step that takes addresses from a node. It also comes before a node gets blocks without
+//! others that it had. The watch of the agents' Pods may be late. A pod may have an address that its agent does not
+//! list (`docs/cilium.md`, An address that left the pool).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,20 +16,20 @@ use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
 impl World {
-    /// What the last read of a node's Pods found.
+    /// The result of the last read of a node's Pods.
     #[must_use]
     pub fn look(&self, node: &NodeName) -> Option<&Look> {
         self.remembered.get(node)?.look.as_deref()
     }
 
-    /// The same, where it was read after this version of the node's carrier was known.
+    /// The same, if it was read after this version of the node's carrier was known.
     #[must_use]
     pub fn look_after(&self, carrier: Carrier<'_>) -> Option<&Look> {
         self.look(carrier.name()).filter(|look| look.after == carrier.revision())
     }
 
-    /// Takes in what a read of a node's Pods found. All of it is kept: a claim of a block that the node has had for long may
-    /// come a moment later.
+    /// Takes in the result of a read of a node's Pods. All of it is kept: a claim of a block that the node has had for
+    /// long may come a moment later.
     pub(super) fn observe_pods_of(
         &mut self,
         node: &NodeName,

@@ -1,4 +1,4 @@
-//! What others may know of the world: its objects, and what it has learned beside them.
+//! The queries of other rooms: the objects of the world, and the facts that it knows beside them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -105,20 +105,20 @@ impl World {
         self.ledger.overlapping_claims(range).filter_map(|block| self.claim(block))
     }
 
-    /// The revision at which a claim is known to exist as it is known (safety rule 4).
+    /// The latest revision at which a claim is known to exist in its known version (safety rule 4).
     #[must_use]
     pub fn known_at(&self, known: &KnownClaim) -> Revision {
         let watched = self.position(Kind::Claim).filter(|_| known.shown);
         [known.confirmed, watched].into_iter().flatten().fold(known.claim.revision, Revision::max)
     }
 
-    /// How far the watch of a kind has come; `None` where that is nowhere yet, or in another store.
+    /// The revision that the watch of a kind has reached; `None` before its first, or in another store.
     #[must_use]
     pub fn position<S: Store>(&self, kind: Kind) -> Option<Revision<S>> {
         self.positions.get(&kind)?.within()
     }
 
-    /// The latest revision as of which a CiliumNode is known not to exist; `None` when it may.
+    /// The latest revision at which a CiliumNode is known not to exist; `None` if it may exist.
     #[must_use]
     pub fn absent_as_of(&self, node: &NodeName) -> Option<Revision> {
         if self.cilium_nodes.contains_key(node) || self.unreadable(Kind::CiliumNode, node.as_str()).is_some()
@@ -131,12 +131,11 @@ impl World {
             .max(self.position(Kind::CiliumNode))
     }
 
-    /// Whether the Node of a claim exists, at some time after the claim got to where it is; `None` when that has to be
-    /// read.
+    /// Whether the Node of a claim exists, at some time after the claim came to its present state; `None` if a read
+    /// must find out.
     ///
-    /// What the watch of Nodes shows may be older than the claim, and two replicas of which one has not heard would
-    /// undo each other's moves for as long. The revisions of Nodes tell nothing: the core group may live in another
-    /// store.
+    /// The watch of Nodes may be older than the claim. If one of two replicas has such a view, they would undo each
+    /// other's moves for as long. The revisions of Nodes do not help: the core group may be in another store.
     #[must_use]
     pub fn presence(&self, claim: &Claim) -> Option<Presence> {
         match self.remembered.get(&claim.node).and_then(|remembered| remembered.presence.as_ref()) {
@@ -146,14 +145,14 @@ impl World {
         }
     }
 
-    /// What the last read of a Node found since the watch said something of it, and when it was answered.
+    /// The result of the last read of a Node since the watch last showed it, and when it was answered.
     #[must_use]
     pub fn presence_read(&self, node: &NodeName) -> Option<(Duration, &Presence)> {
         let read = self.remembered.get(node)?.presence.as_ref()?;
         Some((read.answered_at, &read.presence))
     }
 
-    /// Whether a Node exists, as far as the watch of Nodes has come.
+    /// Whether a Node exists, as the watch of Nodes shows it.
     pub(super) fn presence_as_watched(&self, node: &NodeName) -> Presence {
         if self.unreadable(Kind::Node, node.as_str()).is_some() {
             return Presence::Unreadable;
@@ -161,28 +160,28 @@ impl World {
         self.nodes.get(node).map_or(Presence::Gone, |node| Presence::Is(node.uid.clone()))
     }
 
-    /// The claims of a node that went without their protocol.
+    /// The lost claims of a node.
     pub fn lost_claims_of<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = &'a LostClaim> + use<'a> {
         self.lost_claims.get(&Some(node.clone())).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Whether a lost claim stays as it is until it is created again, or, where it could not be read, until its node goes.
-    /// Any other is settled by a later version of its carrier.
+    /// Whether a lost claim stays until it is recreated, or, if it was unreadable, until its node is deleted. A later
+    /// version of the carrier settles any other lost claim.
     #[must_use]
     pub fn keeps_lost(&self, node: &NodeName, lost: &LostClaim) -> bool {
         let is_unreadable = lost.claim.is_none();
         self.is_recreated(node, lost) || is_unreadable && self.has_node(node)
     }
 
-    /// Whether the Node of this name is there, be it one that can't be read.
+    /// Whether the Node of this name exists, readable or not.
     fn has_node(&self, node: &NodeName) -> bool {
         self.nodes.contains_key(node) || self.is_unreadable(Kind::Node, node.as_str())
     }
 
-    /// Whether a lost claim is created again: its node may go on with the block, because its Node is there, or its
-    /// CiliumNode has the block. One that was on its way out is not: most likely another replica has deleted it, and did so
-    /// on a proof. So it may have with one whose last version is not known, and that was held for an earlier Node: its block
-    /// cooled while that was gone. Nor can one be that could not be read.
+    /// Whether a lost claim is recreated, because its node may keep using the block: its Node exists, or its carrier
+    /// has the block. A leaving claim is not: most likely another replica had a proof, and deleted it. The same may be
+    /// true of a claim for an earlier Node whose last version is unknown: its block may have cooled meanwhile. An
+    /// unreadable claim can't be recreated.
     #[must_use]
     pub fn is_recreated(&self, node: &NodeName, lost: &LostClaim) -> bool {
         let Some(claim) = lost.claim.as_ref().filter(|_| !lost.was_leaving()) else { return false };
@@ -192,26 +191,26 @@ impl World {
             || self.carrier(node).is_some_and(|carrier| self.reader.carries(carrier, lost.cidr))
     }
 
-    /// What is remembered of the carrier before the present one, where this process saw it.
+    /// The memory of the carrier before the present one, if this process saw it.
     #[must_use]
     pub fn former_carrier(&self, node: &NodeName) -> Option<&FormerCarrier> {
         self.remembered.get(node)?.former_carrier.as_ref()
     }
 
-    /// Since when this process has seen the block of a claim cool, in the cooling that the claim is in.
+    /// Since when this process has seen the block of a claim cool, in the present cooling of the claim.
     #[must_use]
     pub fn cooling_since(&self, claim: &Claim) -> Option<Duration> {
         self.cooling.get(&claim.cidr).filter(|seen| seen.is_of(claim))?.seen_at
     }
 
-    /// Whether the Node of a claim was seen to go after its cooling began, so that the machine was back in between.
+    /// Whether a claim's Node was seen to be deleted after its cooling started: the machine was back in between.
     #[must_use]
     pub fn went_while_cooling(&self, claim: &Claim) -> bool {
         self.cooling.get(&claim.cidr).is_some_and(|seen| seen.is_of(claim) && seen.node_went)
     }
 
-    /// How long the block of a claim cools after it left its node for this reason. `None` while its pool can't be read: then
-    /// it cools without end.
+    /// How long the block of a claim cools after it left its node for this reason. `None` while its pool can't be read:
+    /// then it cools until the pool is corrected or deleted.
     #[must_use]
     pub fn cooling_time(&self, claim: &Claim, reason: Reason) -> Option<Duration> {
         let pool = self.pool(&claim.pool);
@@ -225,14 +224,14 @@ impl World {
         })
     }
 
-    /// When the block of a claim that cools for this reason has cooled. `None` where it cools without end.
+    /// When the block of a claim that cools for this reason has cooled. `None` while no end is known.
     #[must_use]
     pub fn cooled_at(&self, claim: &Claim, reason: Reason) -> Option<Timestamp> {
         self.cooling_time(claim, reason).and_then(|wait| claim.since.checked_add(wait).ok())
     }
 
-    /// The pools that could have cut this block: they declare its range and cut blocks of its size. None is known as long
-    /// as the block may be that of an older pool that can't be read.
+    /// The pools that could have cut this block: they declare its range and cut blocks of its size. A pool is not among
+    /// them while the block may be of an older pool that can't be read.
     pub fn pools_of_block(&self, cidr: Cidr) -> impl Iterator<Item = &Pool> {
         let may_be_anothers = move |pool: &Pool| {
             let overlaps = self.ledger.overlaps(&pool.name).iter();
@@ -248,25 +247,25 @@ impl World {
         })
     }
 
-    /// Whether a pool gives out blocks of a family, free or not. No node can get those that are too wide for the mode.
+    /// Whether a pool gives out blocks of a family, free or not. No node can get blocks that are too wide for the mode.
     #[must_use]
     pub fn gives_out_of(&self, pool: &Pool, family: Family) -> bool {
         self.ledger.gives_out_of(&pool.name, family) && !self.is_too_wide(pool, family)
     }
 
-    /// Whether the blocks of a pool are wider than the mode of Cilium takes.
+    /// Whether the blocks of a pool are wider than Cilium's mode supports.
     #[must_use]
     pub fn is_too_wide(&self, pool: &Pool, family: Family) -> bool {
         pool.is_wider(family, self.reader().widest_block(family))
     }
 
-    /// What was shown that can't be true of one store (safety rule 8). Nothing may be decided on this world any more.
+    /// An observation that can't be true of one store (safety rule 8). Nothing may be decided on this world any more.
     #[must_use]
     pub fn contradiction(&self) -> Option<&Contradiction> {
         self.contradiction.as_ref()
     }
 
-    /// The version in which an object is known.
+    /// The known version of an object.
     pub(super) fn known_revision(&self, kind: Kind, name: &str) -> Option<AnyRevision> {
         match kind {
             Kind::Node => self.nodes.get(&NodeName::from(name)).map(|known| known.revision.into()),
@@ -278,30 +277,30 @@ impl World {
         }
     }
 
-    /// Whether the last list of a kind may have been taken after `revision`. What it does not show may be gone since;
-    /// what is there all the same, the watch tells, which goes on from the list.
+    /// Whether the last list of a kind may have been taken after `revision`. An object that it lacks may have been
+    /// deleted since. If the object exists, the watch shows it, because the watch continues from the list.
     pub(super) fn may_be_listed(&self, kind: Kind, revision: Revision) -> bool {
         self.listed.get(&kind).is_some_and(|at_most| AnyRevision::from(revision) <= *at_most)
     }
 
-    /// What is taken, and the free space of every pool.
+    /// The taken addresses, and the free space of every pool.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The addresses of nodes themselves that lie in `block`.
+    /// The nodes' own addresses in `block`.
     #[must_use]
     pub fn node_addresses_in(&self, block: Cidr) -> AddressSet {
         block.entries_in(&self.node_addresses).map(|(address, _)| *address).collect()
     }
 
-    /// The nodes that have an address in `block` themselves.
+    /// The nodes with an address of their own in `block`.
     pub fn nodes_in(&self, block: Cidr) -> impl Iterator<Item = &NodeName> {
         block.entries_in(&self.node_addresses).flat_map(|(_, holders)| holders).map(|(_, node)| node)
     }
 
-    /// The object of a kind and name, where it exists and could not be read.
+    /// The object of a kind and name, if it exists and could not be read.
     #[must_use]
     pub fn unreadable(&self, kind: Kind, name: &str) -> Option<&Unreadable> {
         self.unreadable.get(kind, name)
@@ -312,7 +311,7 @@ impl World {
         self.unreadable.claims_of(node)
     }
 
-    /// A revision as of which every claim of a node is known.
+    /// A revision at which every claim of a node is known.
     #[must_use]
     pub fn claims_known_as_of(&self, node: &NodeName) -> Option<Revision> {
         self.remembered
@@ -328,14 +327,14 @@ impl World {
         read_for == Some(carrier.uid())
     }
 
-    /// Whether the object of a kind and name exists and could not be read. What was known of it before is still kept, by
-    /// this process only.
+    /// Whether the object of a kind and name exists and could not be read. Its earlier readable version is still kept,
+    /// by this process only.
     #[must_use]
     pub fn is_unreadable(&self, kind: Kind, name: &str) -> bool {
         self.unreadable(kind, name).is_some()
     }
 
-    /// The same of the claim of this block.
+    /// The same for the claim of this block.
     #[must_use]
     pub fn is_unreadable_claim(&self, block: Cidr) -> bool {
         self.unreadable.has_block(block)
@@ -346,11 +345,11 @@ impl World {
         self.unreadable.blocks_in(range)
     }
 
-    /// The blocks that share an address with `range` and whose claims are being created. Costs a pass over the requests in
-    /// flight.
+    /// The blocks that share an address with `range` and whose claims are being created. Costs a pass over the requests
+    /// in flight.
     pub fn pending_in(&self, range: Cidr) -> impl Iterator<Item = Cidr> {
         let pending = self.in_flight.values().filter_map(|sent| Some(sent.creates.as_ref()?.0));
-        // The watch may have shown the claim before the answer is there.
+        // The watch may show the claim before the answer comes.
         pending.filter(move |block| range.overlaps(*block) && !self.claims.contains_key(block))
     }
 
@@ -359,7 +358,7 @@ impl World {
         self.unreadable.iter()
     }
 
-    /// How many objects of a kind are known, in a version that could be read.
+    /// The number of known objects of a kind, in a version that could be read.
     #[must_use]
     pub fn n_objects(&self, kind: Kind) -> usize {
         match kind {
@@ -376,25 +375,25 @@ impl World {
         self.remembered.get(node).map(|remembered| &remembered.serving)
     }
 
-    /// The Pods in which an agent of this node may run; none where they are not known.
+    /// The Pods in which an agent of this node may run; none if they are unknown.
     pub fn agents_on(&self, node: &NodeName) -> impl Iterator<Item = &AgentPod> {
         self.agents.on(node)
     }
 
-    /// The cause why the agents' Pods are not known; `None` if they are.
+    /// Why the agents' Pods are unknown; `None` if they are known.
     #[must_use]
     pub fn agents_unlisted(&self) -> Option<&str> {
         self.agents.unlisted()
     }
 
-    /// The agent of a node, where exactly one can run there and it is Ready. Else two may write the same CiliumNode, or
-    /// none. It may have restarted since it wrote what is known of the CiliumNode.
+    /// The agent of a node, if exactly one can run there and it is Ready. Otherwise two agents may write the same
+    /// CiliumNode, or none does. The agent may have restarted since it wrote the known CiliumNode.
     pub fn agent_on(&self, node: &NodeName) -> Result<RunningAgent<'_>, NoAgent> {
         self.agents.running_on(node)
     }
 
-    /// How far the agents of a node are supported, and which release that is. The weakest counts of those that may run
-    /// there, as the old and the new one do in an upgrade.
+    /// The support of a node's agents, and their version. Of several that may run there the weakest counts: in an
+    /// upgrade both the old and the new one may run.
     #[must_use]
     pub fn support(&self, node: &NodeName) -> (Support, Option<Release>) {
         let releases = self.agents.releases_on(node);
@@ -402,16 +401,16 @@ impl World {
         weakest.unwrap_or_else(|| (self.reader.support(None), None))
     }
 
-    /// The uid that claims of this node must carry to be published.
+    /// The uid that claims of this node must have to be published.
     #[must_use]
     pub fn node_uid(&self, node: &NodeName) -> Option<&Uid> {
         self.nodes.get(node).map(|node| &node.uid)
     }
 
-    /// Whether a node is served: its carrier lists a block that the node holds, so the first grant is over.
+    /// Whether a node is served: its carrier has a block that the node holds, so the first grant is over.
     #[must_use]
     pub fn is_served(&self, name: &NodeName) -> bool {
-        // The agent of one that is about to be taken off whole serves pods from it until then.
+        // Until such a block is removed, the agent serves pods from it.
         let is_going = |claim: &Claim| {
             self.reader.removes_with_query()
                 && claim.state == ClaimState::Releasing(Reason::Reclaimed)
@@ -425,7 +424,7 @@ impl World {
         })
     }
 
-    /// Whether the carrier of a node has a block under the name of a Pod IP pool, so that the first grant under that is over.
+    /// Whether the carrier of a node has a block under the name of a Pod IP pool, so its first grant is over.
     pub(crate) fn is_served_under(&self, name: &NodeName, pod_ip_pool: Option<&PodIpPoolName>) -> bool {
         let held = self.claims_of(name).map(|known| &known.claim).filter(|claim| claim.is_published_state());
         let (carrier, reader) = (self.carrier(name), self.reader_of(name));
@@ -437,7 +436,7 @@ impl World {
         })
     }
 
-    /// The object that carries the blocks of a node.
+    /// The carrier of a node's blocks.
     #[must_use]
     pub fn carrier(&self, name: &NodeName) -> Option<Carrier<'_>> {
         match self.reader.carrier_kind() {

@@ -1,5 +1,5 @@
-//! What is kept beside the objects: how well a claim is known, how a node is being served, and what this process has seen
-//! that no object says.
+//! The state beside the objects: how well a claim is known, how a node is being served, and the observations of this
+//! process that no object shows.
 //!
 //! Knows no world: values with their own small rules only.
 
@@ -25,30 +25,30 @@ use crate::net::cidr::Cidr;
 pub struct KnownClaim {
     /// The claim in its newest version.
     pub claim: Claim,
-    /// Whether a watch or list has reached it. An answer to our own create does not count: it says nothing about
-    /// claims that overlap (safety rule 2).
+    /// Whether a watch or list has shown it, in any version. An answer to our own create does not count: it does not
+    /// show overlapping claims (safety rule 2).
     pub shown: bool,
     /// The revision of the last consistent read that showed it.
     pub confirmed: Option<Revision>,
 }
 
-/// A claim that went in any way but by its states. Its block stays taken. For a node that lives the claim is recreated,
-/// unless it was on its way out; otherwise its CiliumNode has to be known as of later than that (safety rule 6).
+/// A claim that was deleted without our consent, or in an unknown way. Its block stays taken. If its node exists and it
+/// was not leaving, it is recreated. Otherwise its carrier must be known at a later revision (safety rule 6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostClaim {
     /// The block, or the range that an unreadable claim seemed to take.
     pub cidr: Cidr,
-    /// A revision as of which nobody could publish its block any more: it was gone, or in a state that forbids it.
+    /// A revision at which no replica could publish its block any more: the claim was deleted, or forbade it.
     pub at: Revision,
-    /// The claim as it was known; `None` where it could not be read.
+    /// The claim in its last known version; `None` if it could not be read.
     pub claim: Option<Claim>,
-    /// Whether its last version is known: otherwise it may have gone through every state since.
+    /// Whether its last version is known. Otherwise it may have gone through every state since.
     pub was_seen: bool,
 }
 
 impl LostClaim {
-    /// Whether the claim was last known in a state in which it may be deleted. Then its end was probably in order, and
-    /// only a later version of the CiliumNode is missing that shows it. It is not recreated.
+    /// Whether the last known state of the claim allows its deletion. Then the deletion was probably in order, and only
+    /// a later version of the carrier is missing that shows this. The claim is not recreated.
     #[must_use]
     pub fn was_leaving(&self) -> bool {
         self.claim.as_ref().is_some_and(Claim::may_be_deleted)
@@ -58,32 +58,32 @@ impl LostClaim {
 /// How a node is being served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Serving {
-    /// When the last patch of its CiliumNode was sent.
+    /// When the last patch of its carrier was sent.
     pub last_patch: Option<Duration>,
     /// How long it waits because its writes are not applied.
     pub pause: Pause,
-    /// Since when what its last plans found of it is the case.
+    /// The lasting states that its last plans found, each with its start.
     pub lasting: Vec<(Lasting, Duration)>,
-    /// When a block of it was last kept that was on its way off.
+    /// When a block of it that was leaving was last kept.
     pub last_kept: Option<Duration>,
-    /// How often in a row its agent has gone on with a block that was taken off.
+    /// How often in a row a removed block was kept, because its agent or a pod kept using it.
     pub n_refused: u32,
-    /// When its agent was last asked for that use, unless the server refused the write.
+    /// When the last usage query was sent to its agent, unless the server refused it.
     pub last_query: Option<Duration>,
-    /// What it asks for and no pool can give.
+    /// The blocks that it asks for and can't get.
     pub unmet: BTreeSet<Unmet>,
     /// Since when it has had unmet requests.
     pub waits_since: Option<Duration>,
 }
 
 impl Serving {
-    /// Since when this has been the case.
+    /// Since when this state has lasted.
     #[must_use]
     pub fn since(&self, lasting: Lasting) -> Option<Duration> {
         self.lasting.iter().find(|(of, _)| *of == lasting).map(|(_, since)| *since)
     }
 
-    /// Takes in what a plan found that looked this far.
+    /// Takes in the lasting states that a plan found, as far as it looked.
     pub(super) fn note_lasting(&mut self, plan: &NodePlan, now: Duration) {
         self.lasting.retain(|(lasting, _)| plan.lasting.contains(lasting) || (plan.scope != Scope::Whole));
         let found = plan.lasting.iter().filter(|found| plan.scope == Scope::Whole || found.is_seen_early());
@@ -94,8 +94,8 @@ impl Serving {
         }
     }
 
-    /// Takes in the unmet requests of a plan. A wait ends when the node needs nothing more: another replica may take the
-    /// block that a plan claims, and a standby or frozen process claims none.
+    /// Takes in the unmet requests of a plan. A wait is over when the node needs nothing more: another replica may take
+    /// the block that a plan claims, and a standby or frozen process claims none.
     pub(super) fn note_unmet(&mut self, plan: &NodePlan, now: Duration) {
         self.unmet.clone_from(&plan.unmet);
         if !plan.unmet.is_empty() {
@@ -105,7 +105,7 @@ impl Serving {
         }
     }
 
-    /// The shares of which it asks for a block that no pool of its node has.
+    /// The shares for which it asks for a block that no pool of its node has.
     pub fn waits_for(&self) -> impl Iterator<Item = &Share> {
         self.unmet.iter().filter_map(|unmet| match unmet {
             Unmet::NoCapacity(share) => Some(share),
@@ -120,15 +120,15 @@ impl Serving {
     }
 }
 
-/// What is remembered of a node beside its objects. Never of one of which nothing is left
+/// The memory of a node beside its objects. There is none if nothing is left of the node
 /// ([`World::is_gone`](super::World::is_gone)).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Remembered {
     /// How it is being served.
     pub(super) serving: Serving,
-    /// What was last written to its objects.
+    /// The last writes to its objects.
     pub(super) writes: Writes,
-    /// What the last read of its Node found since the watch said something of it.
+    /// The result of the last read of its Node since the watch last showed it.
     pub(super) presence: Option<NodeRead>,
     /// The latest revision at which a consistent read did not find its CiliumNode.
     pub(super) absent_as_of: Option<Revision>,
@@ -136,69 +136,69 @@ pub(super) struct Remembered {
     pub(super) claims_read: Option<Revision>,
     /// The carrier that was known when the last read of all of its claims was sent.
     pub(super) claims_read_for: Option<Uid>,
-    /// What its last carrier showed, which is gone while the Node lives.
+    /// The fields of its last carrier, which was deleted or replaced while the Node exists.
     pub(super) former_carrier: Option<FormerCarrier>,
-    /// Which agent was last seen to write its use; `None` if it was not one that could be told.
+    /// The agent that was last seen to write its use; `None` if it could not be identified.
     pub(super) use_writer: Option<UseWriter>,
-    /// The agent that was Ready when this process last asked it which addresses it uses.
+    /// The agent that was Ready when this process last sent it a usage query.
     pub(super) asked: Option<UseWriter>,
-    /// The last answer of its agent to a question.
+    /// The last answer of its agent to a usage query.
     pub(super) answered: Option<Answered>,
-    /// What the last read of its Pods found.
+    /// The result of the last read of its Pods.
     pub(super) look: Option<Box<Look>>,
 }
 
-/// What an agent has answered.
+/// The answer of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answered {
     /// The carrier.
     pub(super) carrier: Uid,
-    /// The latest revision as of which it was asked.
+    /// The latest revision at which the answered usage query was sent.
     pub(super) as_of: Revision,
-    /// Every address that the answer shows the agent to have.
+    /// Every address that the answer shows on the carrier.
     pub(super) carried: AddressSet,
-    /// Every address that the version before showed it to have: the last that is known to have shown the question.
+    /// Every address on the carrier in the version before: the last that is known to have shown the usage query.
     pub(super) carried_before: AddressSet,
 }
 
-/// What a read of a Node found.
+/// The result of a read of a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NodeRead {
-    /// A revision as of which the claims of the node were known when the read was decided.
+    /// A revision at which the claims of the node were known when the read was decided.
     pub(super) as_of: Revision,
     /// When it was answered.
     pub(super) answered_at: Duration,
-    /// What was found.
+    /// The result.
     pub(super) presence: Presence,
 }
 
-/// A cooling of a block that this process has seen. A claim that cools again, or another claim of the block, begins anew,
-/// also where nothing of what came between was shown.
+/// A cooling of a block that this process has seen. A claim that cools again, or another claim of the block, starts
+/// anew, even if this process saw nothing in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SeenCooling {
     /// The claim.
     pub(super) uid: Uid,
-    /// When it began, as the claim says.
+    /// When it started, as the claim says.
     pub(super) since: Timestamp,
-    /// When it was first looked at, or first again after the Node was seen to go.
+    /// When it was first looked at, or first again after the Node was seen to be deleted.
     pub(super) seen_at: Option<Duration>,
-    /// Whether the Node was seen to go after it began: until then the machine was there, whatever the claim says.
+    /// Whether the Node was seen to be deleted after it started: until then the machine existed, despite the claim.
     pub(super) node_went: bool,
 }
 
 impl SeenCooling {
-    /// One that nobody has looked at.
+    /// One without a first look.
     pub(super) fn of(claim: &Claim) -> Self {
         Self { uid: claim.uid.clone(), since: claim.since, seen_at: None, node_went: false }
     }
 
-    /// Whether it is the cooling that the claim is in.
+    /// Whether it is the present cooling of the claim.
     pub(super) fn is_of(&self, claim: &Claim) -> bool {
         matches!(claim.state, ClaimState::Cooling(_)) && claim.uid == self.uid && claim.since == self.since
     }
 }
 
-/// A released block; its route may still be announced. A claim that is released again, or another claim of the block, starts anew.
+/// A released block; its route may still be announced. Another claim of the block, or another release, starts anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SeenRemaining {
     /// The claim.
@@ -212,20 +212,20 @@ pub(super) struct SeenRemaining {
 }
 
 impl SeenRemaining {
-    /// Whether it is the release that the claim is in.
+    /// Whether it is the present release of the claim.
     pub(super) fn is_of(&self, claim: &Claim) -> bool {
         let is_released = matches!(claim.state, ClaimState::Releasing(_));
         is_released && claim.uid == self.uid && claim.since == self.since
     }
 }
 
-/// What is kept of a request in flight.
+/// The memory of a request in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
     /// The node on whose behalf it was sent.
     pub(super) node: Option<NodeName>,
-    /// The block whose claim it creates, and the pool of that, where it creates one.
+    /// The block of the claim that it creates, and the pool of that claim, if it creates one.
     pub(super) creates: Option<(Cidr, PoolName)>,
-    /// The carrier of that node that was known when it was sent, where it reads all claims of the node.
+    /// If it reads all claims of the node: the carrier of the node that was known when it was sent.
     pub(super) reads_claims_for: Option<Uid>,
 }

@@ -1,5 +1,5 @@
-//! What the world knows of blocks that leave nodes that live: which are to leave, on how many nodes agents are being
-//! asked, and how fast it goes.
+//! Draining blocks in the world: the blocks that must leave, the nodes whose agents are being asked to release
+//! addresses, and the rate of drains.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::model::names::NodeName;
 use crate::model::pool::RangeState;
 
 impl World {
-    /// Whether a block is to leave its node as soon as that can do without it: its pool is being deleted, or its range of
-    /// the pool drains. A pool that is gone without its finalizer says nothing.
+    /// Whether a block leaves its node as soon as the node can do without it: its pool is being deleted, or its range
+    /// of the pool drains. `false` if the pool was deleted without its finalizer.
     #[must_use]
     pub fn must_leave(&self, claim: &Claim) -> bool {
         let Some(object) = self.pool_object(&claim.pool) else {
@@ -25,8 +25,8 @@ impl World {
         object.deleting || drains() == Some(RangeState::Draining)
     }
 
-    /// The cause that keeps a draining block on its carrier, as far as objects say: something on the carrier, or an agent
-    /// that does not run and so can't consent.
+    /// The cause that keeps a draining block on its carrier, as far as objects show it: something on the carrier, or an
+    /// agent that does not run and so can't consent.
     #[must_use]
     pub fn why_kept(&self, carrier: Carrier<'_>, claim: &Claim) -> Option<String> {
         let stays =
@@ -34,52 +34,52 @@ impl World {
         stays.or_else(|| self.agent_on(&claim.node).err().map(|why| why.to_string()))
     }
 
-    /// On how many nodes agents are being asked to let addresses go.
+    /// The number of nodes whose agents are being asked to release addresses.
     #[must_use]
     pub fn n_in_handshake(&self) -> usize {
         self.pace.in_handshake.len()
     }
 
-    /// Whether the agent of a node is being asked.
+    /// Whether the agent of a node is being asked to release addresses.
     #[must_use]
     pub fn is_in_handshake(&self, node: &NodeName) -> bool {
         self.pace.in_handshake.contains(node)
     }
 
-    /// How many blocks this process began to take back within the last minute.
+    /// The number of blocks that this process started to reclaim within the last minute.
     #[must_use]
     pub fn n_starts_of_reclaim(&self, now: Duration) -> usize {
         self.pace.n_begun(now)
     }
 
-    /// Since when no more blocks begin to leave, because too many did within a minute. It ends when a freeze of reclaim
-    /// begins or ends, or with the process.
+    /// Since when no block starts draining, because too many did within a minute. This lasts until reclaim is frozen or
+    /// unfrozen, or the process exits.
     #[must_use]
     pub fn reclaim_stopped_since(&self) -> Option<Duration> {
         self.pace.stopped
     }
 
-    /// One more block begins to leave.
+    /// The reclaim of one more block starts.
     pub(super) fn begins_to_leave(&mut self, now: Duration) {
         self.pace.begins(now);
     }
 
-    /// No more blocks begin to leave from now on.
+    /// No block starts draining from now on.
     pub(super) fn stop_reclaim(&mut self, now: Duration) {
         self.pace.stopped.get_or_insert(now);
     }
 
-    /// More blocks may begin to leave.
+    /// Blocks may start draining again.
     pub(super) fn resume_reclaim(&mut self) {
         self.pace.resume();
     }
 
-    /// An agent is about to be asked.
+    /// The agent is about to be asked to release addresses.
     pub(super) fn enters_handshake(&mut self, node: &NodeName) {
         self.pace.in_handshake.insert(node.clone());
     }
 
-    /// The carrier of a node is another, or gone.
+    /// The carrier of a node has changed, or was deleted.
     pub(super) fn update_handshake(&mut self, node: &NodeName) {
         if self.carrier(node).is_some_and(|carrier| self.reader.is_in_handshake(carrier)) {
             self.enters_handshake(node);

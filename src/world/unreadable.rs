@@ -1,8 +1,8 @@
-//! The objects that could not be read, indexed by what is asked of them: by kind and name, and claims also by their block
-//! and by the node and the pool that they name.
+//! The objects that could not be read, by kind and name. Claims are also indexed by their block and by the node and the
+//! pool that they name.
 //!
-//! Knows no other objects and decides nothing. Keeps one invariant: the indexes name the same claims as the objects. When
-//! the definition of claims is newer than the controller, all of them are here, so nothing may pass over them for each
+//! Knows no other objects and decides nothing. Keeps one invariant: the indexes name the same claims as the objects. If
+//! the definition of claims is newer than the controller, all claims are here. So nothing may pass over them for each
 //! node or pool.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,12 +23,12 @@ pub(super) struct UnreadableObjects {
     claims_of: BTreeMap<NodeName, BTreeSet<String>>,
     /// The names of the claims that name this pool; never an empty set.
     claims_in: BTreeMap<PoolName, BTreeSet<String>>,
-    /// The blocks that the names of claims say.
+    /// The blocks in the names of claims.
     blocks: PrefixIndex<()>,
 }
 
 impl UnreadableObjects {
-    /// Adds an object, and returns what was there of it.
+    /// Adds an object, and returns its earlier version.
     pub(super) fn insert(&mut self, kind: Kind, object: Unreadable) -> Option<Unreadable> {
         let before = self.remove(kind, &object.name);
         if kind == Kind::Claim {
@@ -99,7 +99,7 @@ impl UnreadableObjects {
         self.blocks.overlapping(range).map(|(block, ())| block)
     }
 
-    /// Whether the indexes are those of the objects.
+    /// Whether the indexes match the objects.
     pub(super) fn is_consistent(&self) -> bool {
         let mut fresh = Self::default();
         for (kind, object) in self.iter() {

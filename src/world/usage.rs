@@ -1,8 +1,8 @@
 //! Whether it is known which addresses the agent of a node uses (safety rule 7).
 //!
-//! What a carrier shows is not enough: an agent may write an empty list before it has restored its pods, and none onto a
-//! carrier that was recreated under it (`docs/cilium.md`, Use). Keeps one invariant: use is known only from a list that
-//! was seen to be written while exactly one agent was there and Ready, and that agent still runs, on the same carrier.
+//! The carrier alone does not show it (`docs/cilium.md`, Use). An agent may write an empty list before it has restored
+//! its pods, and none onto a carrier recreated while it runs. Keeps one invariant: use is known only from a list that
+//! was seen to be written while exactly one agent existed and was Ready. It still runs, on the same carrier.
 
 use super::memory::Answered;
 use super::{RunningAgent, World};
@@ -15,7 +15,7 @@ use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::publisher;
 
-/// What an agent uses is known: it is what the carrier shows.
+/// The use of an agent is known: it is the use that the carrier shows.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownUse<'a> {
     /// The carrier that shows it.
@@ -27,8 +27,8 @@ pub struct KnownUse<'a> {
 impl World {
     /// Whether it is known which addresses the agent of a node uses.
     ///
-    /// What is known of its Pod may be older than the carrier. Whoever takes an address away because it is unused has to
-    /// read the Pod again, after the version of the carrier that shows so.
+    /// The known state of its Pod may be older than the carrier. A caller that takes an unused address away must read
+    /// the Pod again, after the version of the carrier that shows it unused.
     pub fn use_of(&self, node: &NodeName) -> Result<KnownUse<'_>, UseUnknown> {
         let carrier = self.carrier(node).ok_or(UseUnknown::NoCarrier)?;
         if !self.reader().use_is_known(carrier) {
@@ -43,36 +43,35 @@ impl World {
         }
     }
 
-    /// Whether the answer that the carrier shows to a question is of the agent that was Ready when this process asked it.
+    /// Whether the answer on the carrier is from the agent that was Ready when this process sent the usage query.
     ///
-    /// What the carrier shows may be heard of later than the Pod. So an answer that is seen while an agent is Ready may
-    /// have been given by the same agent before it had restored its pods, unless it was asked when it was known to be
-    /// Ready.
+    /// News of the carrier may come later than that of the Pod. So an agent that is Ready now may have answered before
+    /// it had restored its pods. If it was known to be Ready when the query was sent, this can't be.
     #[must_use]
     pub fn answer_counts(&self, node: &NodeName) -> bool {
         self.use_of(node).is_ok() && self.has_asked(node)
     }
 
-    /// Whether this process has asked the agent that is there which addresses it uses, when it was known to be Ready.
+    /// Whether this process has sent a usage query to the present agent when that was known to be Ready.
     fn has_asked(&self, node: &NodeName) -> bool {
         let asked = self.remembered.get(node).and_then(|remembered| remembered.asked.as_ref());
         asked.is_some() && asked == self.askable(node).as_ref()
     }
 
-    /// The agent of a node, where a question to it would be asked of one that is known to be Ready.
+    /// The agent of a node, if it is known to be Ready, so that the answer to a usage query would count.
     fn askable(&self, node: &NodeName) -> Option<UseWriter> {
         Some(writer(self.carrier(node)?, self.agent_on(node).ok()?))
     }
 
-    /// The agent of a node is about to be asked which addresses it uses.
+    /// A usage query is about to be sent to the agent of a node.
     pub(super) fn note_asked(&mut self, node: &NodeName) {
         let asked = self.askable(node);
         self.remember_of(node).asked = asked;
     }
 
-    /// As of which revision the latest question was asked that the agent of a claim's carrier has answered without the
-    /// block, where that was off already when it was asked. What an answer shows may be given back later, and what it gives
-    /// back the agent may take again as long as it misses its own update: either needs another answer.
+    /// The revision of the latest usage query that the agent of a claim's carrier has answered without the block.
+    /// `None` if the block was on the carrier when the query was sent. The agent may release a block later that its
+    /// answer shows, and may take a released block again until it sees its own update. Both need another answer.
     #[must_use]
     pub fn answered(&self, claim: &Claim) -> Option<Revision> {
         let answered = self.last_answer(&claim.node)?;
@@ -80,21 +79,21 @@ impl World {
         (is_off(&answered.carried) && is_off(&answered.carried_before)).then_some(answered.as_of)
     }
 
-    /// Whether the agent of a claim's carrier has answered, since the claim got to where it is, that it goes on with the
-    /// block.
+    /// Whether the agent of a claim's carrier has answered, since the claim came to its present state, that it keeps
+    /// using the block.
     #[must_use]
     pub fn is_refused(&self, claim: &Claim) -> bool {
         let answered = self.last_answer(&claim.node).filter(|answered| answered.as_of >= claim.revision);
         answered.is_some_and(|answered| answered.carried.intersects(claim.cidr))
     }
 
-    /// The last answer, where it is of the carrier that is there.
+    /// The last answer, if it is on the present carrier.
     fn last_answer(&self, node: &NodeName) -> Option<&Answered> {
         let answered = self.remembered.get(node)?.answered.as_ref()?;
         self.carrier(node).filter(|carrier| *carrier.uid() == answered.carrier).map(|_| answered)
     }
 
-    /// A CiliumNode is there in another version than `before`. Notes which question its agent has answered, if one.
+    /// A CiliumNode has another version than `before`. Notes which usage query its agent has answered, if any.
     pub(super) fn note_answered(&mut self, before: &CiliumNode) {
         let Some(now) = self.cilium_nodes.get(&before.name) else { return };
         let (from, to) = (Carrier::CiliumNode(before), Carrier::CiliumNode(now));
@@ -108,7 +107,7 @@ impl World {
         }
     }
 
-    /// A CiliumNode is there in another version than `before`. Notes which agent has written its use, if one has.
+    /// A CiliumNode has another version than `before`. Notes which agent has written its use, if any.
     pub(super) fn note_use_written(&mut self, before: &CiliumNode) {
         let Some(now) = self.cilium_node(&before.name).map(Carrier::CiliumNode) else { return };
         if self.reader().wrote_use(Carrier::CiliumNode(before), now) {
