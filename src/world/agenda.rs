@@ -1,7 +1,7 @@
-//! What is to be decided next: nodes and pools about which something changed, and the times to look again.
+//! The next decisions: nodes and pools with a change, and the times to look again.
 //!
 //! Ordered, so that equal worlds decide in equal order. It looks for no work by itself: only an observation, an
-//! outcome, or a time that a decision named puts something here.
+//! outcome, or a time that a decision named adds an entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::time::Timestamp;
 use crate::net::cidr::Cidr;
 
-/// Who goes first when blocks are scarce. A node that can't start without a block comes before one that has some: what
-/// that one asks for is mostly headroom. A node in the middle of its first grant must not find that a newcomer took the
-/// block that would have completed it.
+/// Which node comes first when blocks are scarce. A node that can't start without a block comes before one that has
+/// some, because the latter mostly asks for headroom. A node in the middle of its first grant must not lose the block
+/// that completes the grant to a newcomer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// It holds claims, and none of its blocks is carried.
+    /// It holds claims, and none of its blocks is published.
     Starting,
     /// It holds none.
     Newcomer,
@@ -23,19 +23,18 @@ pub(super) enum Turn {
     Served,
 }
 
-/// The place of a node in the order in which nodes are decided for and offered blocks: first come, first served within
-/// a turn.
+/// The place of a node in the order of decisions and offers: first come, first served within a turn.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) turn: Turn,
-    /// Since when it waits. One that does not wait comes after all that do.
+    /// Since when it waits. A node that does not wait comes after all that do.
     pub(super) waits_since: Duration,
-    /// When its Node was created: the order of those that this process has found waiting.
+    /// When its Node was created: the order of the nodes that this process has found waiting.
     pub(super) created: Timestamp,
     pub(super) node: NodeName,
 }
 
-/// Who or what a time was named for.
+/// The node or pool for which a time was named.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Waker {
     Node(NodeName),
@@ -61,7 +60,7 @@ impl Agenda {
         self.nodes.first()
     }
 
-    /// The nodes that are to be looked at again at a time.
+    /// The nodes with a time to look again.
     pub(super) fn nodes_to_wake(&self) -> impl Iterator<Item = &NodeName> {
         self.wake_of.keys().filter_map(|waker| match waker {
             Waker::Node(node) => Some(node),
@@ -69,7 +68,7 @@ impl Agenda {
         })
     }
 
-    /// The pools that are to be looked at again at a time.
+    /// The pools with a time to look again.
     pub(super) fn pools_to_wake(&self) -> impl Iterator<Item = &PoolName> {
         self.wake_of.keys().filter_map(|waker| match waker {
             Waker::Pool(pool) => Some(pool),
@@ -87,7 +86,7 @@ impl Agenda {
         self.status_looked_at.keys()
     }
 
-    /// Whether the times in their order are those of each node and pool.
+    /// Whether the ordered times match those of each node and pool.
     pub(super) fn has_consistent_wakes(&self) -> bool {
         let by_time: BTreeSet<_> = self.wake_of.iter().map(|(waker, at)| (*at, waker.clone())).collect();
         by_time == self.wakes
@@ -142,7 +141,7 @@ impl Agenda {
         self.wake(Waker::Pool(pool.clone()), at);
     }
 
-    /// One time each: the latest decision knows best.
+    /// One time each: that of the latest decision.
     fn wake(&mut self, waker: Waker, at: Duration) {
         if let Some(before) = self.wake_of.insert(waker.clone(), at) {
             self.wakes.remove(&(before, waker.clone()));
@@ -150,7 +149,7 @@ impl Agenda {
         self.wakes.insert((at, waker));
     }
 
-    /// Time has passed: pools that are due are looked at, and the nodes that are due are returned.
+    /// Time has passed: marks the pools that are due, and returns the nodes that are due.
     pub(super) fn advance(&mut self, uptime: Duration) -> Vec<NodeName> {
         let mut nodes = Vec::new();
         while let Some((at, _)) = self.wakes.first()
@@ -180,7 +179,7 @@ impl Agenda {
             Some(at) => {
                 self.deletion_seen_at.entry(pool.clone()).or_insert(at);
             }
-            // Another pool of the same name.
+            // This is another pool of the same name.
             None => {
                 self.deletion_seen_at.remove(pool);
             }
@@ -198,7 +197,7 @@ impl Agenda {
         self.forget_wake(&Waker::Pool(pool.clone()));
     }
 
-    /// Nothing is left of a node: no time is waited for.
+    /// Nothing is left of a node, so it waits for no time.
     pub(super) fn forget_node(&mut self, node: &NodeName) {
         self.forget_wake(&Waker::Node(node.clone()));
     }

@@ -1,9 +1,9 @@
-//! Writes that were applied and did not last: what was last written to each object, and how often in a row the same.
+//! Applied writes without lasting effect: the last write to each object, and how often in a row it was the same.
 //!
-//! The server may accept a write, and a mutating webhook undo all of it or a part of it on the way; or another writer
-//! undoes it later. Then the plan asks for the same write again, as it has to, and the answer is never a refusal. Keeps
-//! one invariant: a write that was applied is not repeated without a pause. A limit per time could not keep it: the status
-//! of a pool may rightly change every second.
+//! A mutating webhook may undo a write that the server accepts, or a part of it; or another writer undoes it later.
+//! Then the plan must ask for the same write again, and the answer is never a refusal. Keeps one invariant: an applied
+//! write is not repeated without a pause. A rate limit could not keep it: the status of a pool may rightly change every
+//! second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,15 +23,15 @@ use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 use crate::net::short_list;
 
-/// How long after a write the same write counts as its repetition. The pauses between repetitions grow to the half of
-/// it, so that a repetition is never taken for a first write.
+/// How long after a write the same write counts as its repetition. The pauses between repetitions grow to half of this
+/// time, so a repetition never counts as a first write.
 const REMEMBERED_FOR: Duration = LONGEST.saturating_mul(2);
 
-/// How many writes in a row without lasting effect are reported. One may be chance: somebody else wrote in between.
+/// The number of writes in a row without lasting effect that is reported. One may be chance: another writer wrote.
 const REPORTED_FROM: u32 = 2;
 
-/// What a write says, without the version and the time of its decision: two writes that say the same would bring about
-/// the same.
+/// The content of a write, without the version and the time of its decision. Two writes with the same content would
+/// have the same effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Content {
     Claim {
@@ -108,9 +108,9 @@ struct Applied {
     target: Target,
     content: Content,
     at: Duration,
-    /// How many of the last writes, all with this content, had no effect or none that lasted.
+    /// The number of last writes with this content that had no effect or no lasting one.
     n_in_vain: u32,
-    /// The write, for a person, once so many are reported.
+    /// The write as a line for people, once so many are reported.
     line: Option<String>,
 }
 
@@ -120,15 +120,15 @@ impl Applied {
     }
 }
 
-/// How the writes about one node or pool fare.
+/// The success of the writes about one node or pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Writes {
-    /// The last write to each object. A node has one or two; of a pool there is one per claim whose status changed.
+    /// The last write to each object: one or two for a node; for a pool also one per claim whose status changed.
     last: Vec<Applied>,
 }
 
 impl Writes {
-    /// Takes in that the server accepted a write: `pause` ends, or grows if it brought about nothing that lasts.
+    /// Takes in that the server accepted a write: `pause` is over, or grows if the write had no lasting effect.
     pub(super) fn accepted(&mut self, write: &Write, effect: Effect, pause: &mut Pause, now: Now) {
         self.last.retain(|applied| applied.is_remembered(now));
         let (target, content) = (write.target(), Content::of(write));
@@ -151,7 +151,7 @@ impl Writes {
         short_list::insert(&mut self.last, end, applied);
     }
 
-    /// The objects that do not keep what is written to them, each with the write, in a line for a person.
+    /// The objects that do not keep our writes, each with the write as a line for people.
     pub(super) fn in_vain(&self, now: Now) -> impl Iterator<Item = (&Target, &str)> {
         let remembered = self.last.iter().filter(move |applied| applied.is_remembered(now));
         remembered.filter_map(|applied| Some((&applied.target, applied.line.as_deref()?)))

@@ -1,8 +1,8 @@
-//! How long a node or a pool waits whose writes are not applied, or bring about nothing that lasts.
+//! How long a node or a pool waits if its writes are not applied, or have no lasting effect.
 //!
-//! Knows no objects and no reasons: its owner tells it the outcome of each write. Keeps one invariant: of writes that
-//! fail in a row none but the second is sent at once, and the waits between the others grow. A row ends with a success,
-//! or when nothing is left to do: another replica may have done it.
+//! Knows no objects and no reasons: its owner reports the outcome of each write. Keeps one invariant: in a row of
+//! failed writes only the second is sent at once, and the waits between the others grow. A row is over after a success,
+//! or if nothing is left to write: another replica may have done it.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::model::backoff::Backoff;
 use crate::model::outcome::{Answer, Seen};
 use crate::model::time::Now;
 
-/// The waits from the second failure in a row on. The first is tried again at once where the object has been read
-/// since, because a conflict is news; where it has not, the same write would fail again.
+/// The waits from the second failure in a row on. After the first, the next try is at once if the object has been read
+/// since, because a conflict is news. If it has not, the same write would fail again.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: LONGEST };
 /// The longest wait.
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
@@ -24,13 +24,13 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// The time before which nothing may be written, where that is later than `now`.
+    /// The time before which nothing may be written, if it is later than `now`.
     #[must_use]
     pub fn later_than(self, now: Now) -> Option<Duration> {
         self.until.filter(|until| *until > now.uptime)
     }
 
-    /// How many writes in a row failed.
+    /// The number of failed writes in a row.
     #[must_use]
     pub const fn failures(self) -> u32 {
         self.failures
@@ -42,13 +42,13 @@ impl Pause {
         self.failures > 0
     }
 
-    /// A write was applied, and had an effect, or nothing is left to be written.
+    /// A write was applied and had an effect, or nothing is left to write.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }
 
-    /// A write was applied, and it is one of so many in a row that had no effect, or none that lasted: as after so many
-    /// that were not applied and taught nothing.
+    /// A write was applied, and is one of `n_in_vain` in a row without lasting effect. The wait is that after so many
+    /// failures without news.
     pub(super) fn lengthen_in_vain(&mut self, n_in_vain: u32, now: Now) {
         self.failures = self.failures.max(n_in_vain.saturating_sub(1));
         self.lengthen(Cause::Nothing, now);
@@ -68,7 +68,7 @@ impl Pause {
     }
 }
 
-/// What is known after a write that was not applied, and so how soon the next try makes sense.
+/// The state after a write that was not applied. It decides how soon the next try makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The object has been read since.
@@ -80,7 +80,7 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    /// The cause that an answer gives which says that a write was not applied.
+    /// The cause, from the answer to a write that was not applied.
     pub(super) fn of(answer: &Answer, seen: &Seen) -> Self {
         match answer {
             Answer::Refused(_, Some(wait)) => Self::Asked(*wait),

@@ -1,7 +1,7 @@
-//! What is under way, who is decided for next, and until when nobody is.
+//! The requests in flight, the next node or pool to decide for, and the time of the next wake-up.
 //!
-//! Keeps two invariants: at most one write about an object is under way, and nothing is decided for a node while an
-//! answer about what it holds is still to come. And nothing begins that the freeze holds back, and nothing on a standby.
+//! Keeps three invariants. At most one write about an object is in flight. Nothing is decided for a node while an
+//! answer about its blocks is due. No write starts that the freeze stops, or on a standby.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,71 +28,71 @@ impl World {
         self.pool_writes.get(pool).map(|(pause, _)| *pause).unwrap_or_default()
     }
 
-    /// The objects that do not keep what the server lets us write to them, each with the write, in a line for a person.
+    /// The objects that do not keep our accepted writes, each with the write as a line for people.
     pub fn written_in_vain(&self, now: Now) -> impl Iterator<Item = (&Target, &str)> {
         let of_nodes = self.remembered.values().map(|remembered| &remembered.writes);
         let of_pools = self.pool_writes.values().map(|(_, writes)| writes);
         of_nodes.chain(of_pools).flat_map(move |writes| writes.in_vain(now))
     }
 
-    /// Whether a write for this node or about one of its claims, lost or not, is under way, or such a claim is known
-    /// from an answer only.
+    /// Whether a request is in flight for this node or about one of its claims, lost or not. Also whether an answer
+    /// alone has shown one of its claims.
     ///
-    /// The write may be another node's: a claim that has not been heard of may be in the way of one that is being made.
+    /// The request may be for another node: its new claim may meet a claim of this node that no watch has shown yet.
     #[must_use]
     pub fn is_busy(&self, node: &NodeName) -> bool {
         self.has_in_flight(node)
             || self
                 .claims_of(node)
                 .any(|known| !known.shown || self.is_in_flight(&Target::Claim(known.claim.cidr)))
-            // Another node may have had the claim in between, and what was sent for it is not answered yet.
+            // Another node may have had the claim in between, and its request is not answered yet.
             || self.lost_claims_of(node).any(|lost| self.is_in_flight(&Target::Claim(lost.cidr)))
     }
 
-    /// Whether a write about this object is under way.
+    /// Whether a request about this object is in flight.
     #[must_use]
     pub fn is_in_flight(&self, key: &Target) -> bool {
         self.in_flight.contains_key(key)
     }
 
-    /// How many writes are under way.
+    /// The number of requests in flight.
     #[must_use]
     pub fn n_in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// How many of them are writes to FRRConfigurations.
+    /// The number of them that write FRRConfigurations.
     #[must_use]
     pub fn n_routes_in_flight(&self) -> usize {
         self.in_flight.keys().filter(|target| matches!(target, Target::Frr(_))).count()
     }
 
-    /// The node to decide for next: one about which something changed, or one that waits for what a pool may have now.
+    /// The next node to decide for: one with a change, or one that waits for a block that a pool may have now.
     #[must_use]
     pub fn next_node(&self) -> Option<&NodeName> {
         let (marked, waiting) = (self.agenda.next_node(), self.waiting.next());
         marked.into_iter().chain(waiting).min().map(|place| &place.node)
     }
 
-    /// Whether a decision for a node is due, so that it is not known whether it waits.
+    /// Whether a decision for a node is due. Until then it is unknown whether the node waits.
     #[must_use]
     pub fn is_due(&self, node: &NodeName) -> bool {
         self.agenda.is_marked(node)
     }
 
-    /// The pool whose status to look at next.
+    /// The next pool whose status is due.
     #[must_use]
     pub fn next_pool(&self) -> Option<&PoolName> {
         self.agenda.next_pool()
     }
 
-    /// When time alone changes something.
+    /// The next time that changes something by itself.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
         self.agenda.next_wake().into_iter().chain(self.waiting.next_look()).min()
     }
 
-    /// Time has passed: what waited for it is due.
+    /// Time has passed: decisions that waited for it are due.
     pub fn advance(&mut self, now: Now) {
         for node in self.agenda.advance(now.uptime) {
             self.mark(&node);
@@ -103,7 +103,7 @@ impl World {
     /// A decision for a node has been made and is being carried out.
     pub fn begin(&mut self, plan: &NodePlan, now: Now) {
         self.agenda.unmark_node(&plan.node);
-        // What it takes itself is no news to it.
+        // The blocks that a node takes itself are not offered to it.
         self.waiting.forget(&plan.node);
         for request in plan.requests() {
             self.mark_sent(request, now);
@@ -122,7 +122,7 @@ impl World {
             self.agenda.wake_node(&plan.node, wake);
         }
         if plan.saw_everything() && plan.requests().is_empty() {
-            // Whoever did what failed here, nothing of it is left to do.
+            // Another replica may have done it; there is nothing to retry.
             self.remember_of(&plan.node).serving.pause.end();
         }
         if plan.too_many_drains {
@@ -133,7 +133,8 @@ impl World {
         self.mark_pools_of(&plan.node);
     }
 
-    /// Whether a node lacks only a part of its first grant under a name, and so claims nothing of it: the rest is there for it.
+    /// Whether a node lacks only a part of its first grant under a name. Its pools have the rest, but it does not claim
+    /// that alone.
     fn lacks_the_rest(&self, node: &NodeName, unmet: &Unmet) -> bool {
         let share = unmet.share();
         let serving = self.serving(node);
@@ -147,7 +148,7 @@ impl World {
             && self.reader_of(node).families().iter().filter(|family| **family != share.family).any(has)
     }
 
-    /// The node has asked all of its pools for what it did not get, or would ask as soon as it may.
+    /// The node has asked all of its pools for its shortage, or would ask them as soon as it may.
     fn note_waiting(&mut self, plan: &NodePlan) {
         let is_served = self.is_served(&plan.node);
         let unmet = || self.serving(&plan.node).into_iter().flat_map(|serving| &serving.unmet);
@@ -156,7 +157,7 @@ impl World {
         let looks_on = is_at_limit || is_incomplete;
         let shares = unmet().filter(|unmet| match unmet {
             Unmet::NoCapacity(_) => true,
-            // Blocks that offer little may have brought it there before its first grant was enough. Others may offer more.
+            // Blocks with few addresses may have exhausted its limit in the first grant. Others may offer more.
             Unmet::AtLimit(_) => !is_served,
         });
         let sources = shares.map(Unmet::share).flat_map(|share| {
@@ -168,7 +169,7 @@ impl World {
         self.waiting.retain_offers(|(pool, family), region| ledger.has_free_in(pool, *family, region));
     }
 
-    /// A new status of a pool has been decided, or that it may stay, or that it is to be looked at later.
+    /// It is decided that a pool gets a new status, keeps its status, or is looked at later.
     pub fn begin_status(&mut self, pool: &PoolName, decision: &PoolPlan, now: Now) {
         self.agenda.unmark_pool(pool);
         if let Some(object) = self.pools.get(pool) {
@@ -197,7 +198,7 @@ impl World {
         }
     }
 
-    /// When the status of a pool was last compared with what is the case.
+    /// When the status of a pool was last compared with the world.
     #[must_use]
     pub fn status_looked_at(&self, pool: &PoolName) -> Option<Duration> {
         self.agenda.status_last_looked_at(pool)
@@ -256,7 +257,7 @@ impl World {
         }
     }
 
-    /// A block begins to leave a node that lives, or stays after all.
+    /// A block of a node that exists starts draining or being removed, or stays after all.
     fn note_move(&mut self, update: &ClaimUpdate, now: Now) {
         let state = self.claim(update.cidr).map(|known| known.claim.state.clone());
         match &update.change {
@@ -279,14 +280,14 @@ impl World {
         }
     }
 
-    /// Whether a block that is given up stands on its carrier, in a mode in which it is taken off without a drain.
+    /// Whether a released block is still on its carrier, in a mode that removes blocks without a drain.
     fn is_removed_without_drain(&self, cidr: Cidr) -> bool {
         let Some(claim) = self.claim(cidr).map(|known| &known.claim) else { return false };
         self.reader.removes_with_query()
             && self.carrier(&claim.node).is_some_and(|carrier| self.reader.carries(carrier, cidr))
     }
 
-    /// The reads that are owed because of what a list did not show: claims that are known from answers only.
+    /// The reads that are due because a list lacks claims that only an answer has shown.
     #[must_use]
     pub fn unconfirmed(&self) -> Vec<Read> {
         self.agenda
@@ -297,10 +298,10 @@ impl World {
             .collect()
     }
 
-    /// Claims that are not confirmed are being read.
+    /// Unconfirmed claims are being read.
     pub fn begin_confirming(&mut self, reads: &[Read], now: Now) {
         let asked: BTreeSet<Target> = reads.iter().map(Read::target).collect();
-        // One about a claim that is written or read just now is asked when that is over.
+        // A claim with a request in flight is read after that.
         let claims = &self.claims;
         self.agenda.retain_unconfirmed(|cidr| {
             claims.get(cidr).is_some_and(|known| !known.shown) && !asked.contains(&Target::Claim(*cidr))
@@ -310,13 +311,13 @@ impl World {
         }
     }
 
-    /// What is remembered of a node. Whoever adds something calls [`Self::forget_if_gone`] where nothing of the node may
-    /// be left.
+    /// The memory of a node. A caller that adds to it calls [`Self::forget_if_gone`] if nothing of the node may be
+    /// left.
     pub(super) fn remember_of(&mut self, node: &NodeName) -> &mut Remembered {
         self.remembered.entry(node.clone()).or_default()
     }
 
-    /// Forgets a node with the last of what is left of it.
+    /// Forgets a node if nothing of it is left.
     pub(super) fn forget_if_gone(&mut self, node: &NodeName) {
         if self.is_gone(node) {
             self.remembered.remove(node);

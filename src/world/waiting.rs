@@ -1,8 +1,8 @@
 //! The nodes that wait for a block, by the pools that they asked for one, and which of these pools are offered to them.
 //!
-//! Keeps one invariant: a pool in which blocks became free is offered to everybody who waits for it, one after the other
-//! in the order of the agenda, until none of these blocks is left. So one free block costs as many decisions as it takes
-//! to give it away, however many nodes wait, and however many blocks are free that none of them can use.
+//! Keeps one invariant: a pool with newly free blocks is offered to every node that waits for it, until none of these
+//! blocks is left. The order is that of the agenda. So a free block costs only the decisions until a node takes it. The
+//! numbers of waiting nodes, and of free blocks that none of them can use, do not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -12,37 +12,37 @@ use super::agenda::Place;
 use crate::model::names::{NodeName, PoolName};
 use crate::net::cidr::{Cidr, Family};
 
-/// How often those who look on look again at most. There may be as many as nodes, all for each block that is taken, and what
-/// they tell is shown in statuses, which are written as often.
+/// The minimum time between two looks of the passive waiters. Each node may be one, and each block that is taken
+/// concerns all of them. Statuses show their wait, and are written as often.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A pool that was asked for a block of a family.
 pub(super) type Source = (PoolName, Family);
 
-/// Who waits for a block, and what is offered to them.
+/// The nodes that wait for a block, and the pools that are offered to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
-    /// Who waits for which pool; never an empty list.
+    /// The waiting nodes of each pool; never an empty list.
     by_source: BTreeMap<Source, BTreeSet<Place>>,
     /// The same, by node; never an empty list.
     by_node: BTreeMap<NodeName, (Place, BTreeSet<Source>)>,
     /// The pools that may have a block.
     offered: BTreeMap<Source, Offer>,
-    /// Those that ask for no block that they would get now: they can't start within their limits, or lack another
-    /// family. They are told of as waiting where there is no such block either.
+    /// The nodes that ask for no block that they would get now: they can't start within their limits, or lack another
+    /// family. They too are reported as waiting if there is no such block.
     passive_waiters: BTreeSet<NodeName>,
-    /// The pools of which blocks were taken since those have looked.
+    /// The pools from which blocks were taken since the last look of the passive waiters.
     taken_from: BTreeSet<PoolName>,
-    /// When they have looked last.
+    /// When the passive waiters last looked.
     looked_at: Option<Duration>,
 }
 
-/// A pool that may have a block for those who wait for it.
+/// A pool that may have a block for its waiting nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Offer {
-    /// Where blocks became free. Those that were free before were offered then.
+    /// Where blocks became free. Blocks that were free before were offered then.
     regions: BTreeSet<Cidr>,
-    /// To whom it was offered last.
+    /// The node to which it was offered last.
     last: Option<Place>,
 }
 
@@ -81,7 +81,7 @@ impl Waiting {
         }
     }
 
-    /// This pool may have a block in `region` for whoever waits for one.
+    /// This pool may have a block in `region` for a node that waits for it.
     pub(super) fn offer(&mut self, source: Source, region: Cidr) {
         if self.by_source.contains_key(&source) {
             let offer = self.offered.entry(source).or_default();
@@ -90,7 +90,7 @@ impl Waiting {
         }
     }
 
-    /// Of the pools that are offered, only those stay that may still have a block for somebody.
+    /// Keeps only the offers of pools that may still have a block for a node.
     pub(super) fn retain_offers(&mut self, has_block: impl Fn(&Source, Cidr) -> bool) {
         let mut offered = std::mem::take(&mut self.offered);
         offered.retain(|source, offer| {
@@ -103,12 +103,12 @@ impl Waiting {
         self.offered = offered;
     }
 
-    /// Who is to be asked next whether it takes a block that is offered.
+    /// The next node to which a pool is offered.
     pub(super) fn next(&self) -> Option<&Place> {
         self.offered.keys().filter_map(|source| self.next_of(source)).min()
     }
 
-    /// To whom this pool is offered next, if it is.
+    /// The next node to which this pool is offered, if it is.
     fn next_of(&self, source: &Source) -> Option<&Place> {
         self.after(source, self.offered.get(source)?.last.as_ref())
     }
@@ -118,25 +118,25 @@ impl Waiting {
         self.by_source.get(source)?.range::<Place, _>((from, Bound::Unbounded)).next()
     }
 
-    /// Those that ask for no block that they would get now.
+    /// The nodes that ask for no block that they would get now.
     pub(super) fn passive_waiters(&self) -> impl Iterator<Item = &NodeName> {
         self.passive_waiters.iter()
     }
 
-    /// A block of these pools was taken, and those who look on have to look again.
+    /// A block of these pools was taken, so the passive waiters must look again.
     pub(super) fn note_taken<'a>(&mut self, pools: impl Iterator<Item = &'a PoolName>) {
         if !self.passive_waiters.is_empty() {
             self.taken_from.extend(pools.cloned());
         }
     }
 
-    /// When those who look on look again, if they have to.
+    /// When the passive waiters look again, if they must.
     pub(super) fn next_look(&self) -> Option<Duration> {
         let due = self.looked_at.map_or(Duration::ZERO, |looked_at| looked_at + LOOK_INTERVAL);
         (!self.taken_from.is_empty()).then_some(due)
     }
 
-    /// The pools for the sake of which they look now.
+    /// The pools that make the passive waiters look now.
     pub(super) fn look(&mut self, now: Duration) -> BTreeSet<PoolName> {
         if self.next_look().is_none_or(|due| due > now) {
             return BTreeSet::new();
