@@ -1,7 +1,7 @@
-//! What is known of Cilium's agents: their Pods, by node.
+//! The known agents of Cilium: their Pods, by node.
 //!
-//! They are told beside the kinds of the world ([`AgentNews`]), and a world without them is whole: it serves. It only
-//! knows less of each agent. Keeps one invariant: whatever is told of a Pod, the answer names its node.
+//! They are followed beside the kinds of the world ([`AgentNews`]). A world without them is complete: it serves, and
+//! only knows less of each agent. Keeps one invariant: for each change of a Pod, the result names its node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use crate::model::agent::{AgentNews, AgentPod, ContainerStart, NoAgent};
 use crate::model::names::NodeName;
 use crate::model::release::Release;
 
-/// What is known of the agents.
+/// The known agents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Agents {
     pods: Pods,
-    /// The release that all of them run, if an administrator vouches for it.
+    /// The version that all of them run, if an administrator vouches for it.
     vouched: Option<Release>,
 }
 
@@ -41,16 +41,16 @@ pub struct RunningAgent<'a> {
     pub started: ContainerStart,
 }
 
-/// Of whose agents something else is known.
+/// The nodes whose agents have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Changed {
     Nodes(BTreeSet<NodeName>),
-    /// Of each node something is known now: that it has no agent, if nothing else.
+    /// Every node: something new is known of each, if only that it has no agent.
     All,
 }
 
 impl Agents {
-    /// Takes in what is told of the agents' Pods.
+    /// Takes in news of the agents' Pods.
     pub(super) fn observe(&mut self, news: AgentNews) -> Changed {
         let changed = match (&mut self.pods, news) {
             (_, AgentNews::Vouched(release)) => {
@@ -76,7 +76,7 @@ impl Agents {
                 }
                 [pod.node].into()
             }
-            // A list comes before what is told of single Pods, and is not forgotten after it.
+            // A list comes before news of single Pods, and stays valid after it.
             (Pods::Unlisted(_), AgentNews::Applied(_) | AgentNews::Deleted(_))
             | (Pods::Listed(_), AgentNews::Unlisted(_)) => BTreeSet::new(),
         };
@@ -102,7 +102,7 @@ impl Agents {
 }
 
 impl Agents {
-    /// The cause why the Pods are not known; `None` if they are.
+    /// Why the Pods are unknown; `None` if they are known.
     pub(super) fn unlisted(&self) -> Option<&str> {
         match &self.pods {
             Pods::Unlisted(why) => Some(why),
@@ -110,7 +110,7 @@ impl Agents {
         }
     }
 
-    /// The Pods in which an agent of this node may run; none where they are not known.
+    /// The Pods in which an agent of this node may run; none if they are unknown.
     pub(super) fn on(&self, node: &NodeName) -> impl Iterator<Item = &AgentPod> {
         let pods = match &self.pods {
             Pods::Unlisted(_) => None,
@@ -119,8 +119,8 @@ impl Agents {
         pods.into_iter().flatten().filter(|pod| !pod.ended)
     }
 
-    /// The releases of the agents that may run on a node; `None` for one that can't be told. None at all where no agent is
-    /// known to run there.
+    /// The versions of the agents that may run on a node; `None` for an unknown version. Empty if no agent is known to
+    /// run there.
     pub(super) fn releases_on(&self, node: &NodeName) -> impl Iterator<Item = Option<Release>> {
         let of_pods = self.on(node).map(|pod| pod.release).filter(|_| self.vouched.is_none());
         self.vouched.map(Some).into_iter().chain(of_pods)
@@ -144,7 +144,7 @@ impl Agents {
     }
 }
 
-/// Enters a Pod, in the place of its earlier version.
+/// Enters a Pod in the place of its earlier version.
 fn insert(pods: &mut Vec<AgentPod>, pod: AgentPod) {
     match pods.binary_search_by(|other| other.name.cmp(&pod.name)) {
         Ok(place) => pods[place] = pod,
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What is known of the agent of the node `n` when these are all Pods.
+    /// The state of the agent of node `n` if these are all Pods.
     fn known(pods: &[AgentPod]) -> String {
         let mut agents = Agents::default();
         agents.observe(AgentNews::Listed(pods.to_vec()));
@@ -196,7 +196,7 @@ mod tests {
         let not_ready = "the Pod a of Cilium's agent is not Ready";
         assert_eq!(known(&[AgentPod { ready: false, ..pod("a") }]), not_ready);
         assert_eq!(known(&[AgentPod { started: None, ..pod("a") }]), not_ready);
-        // The old one may still write, whatever the new one does.
+        // The old agent may still write, even if the new one is Ready.
         let both = "the node has several Pods of Cilium's agent: a and b";
         assert_eq!(known(&[pod("b"), leaving]), both);
         assert_eq!(known(&[AgentPod { node: "other".into(), ..pod("a") }]), NONE);

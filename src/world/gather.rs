@@ -1,7 +1,7 @@
 //! The start: everything that exists is taken before anything is decided (safety rule 6).
 //!
-//! A [`World`] comes from [`Gathering::complete`] only, and that needs a list of every kind, a word on Cilium's mode,
-//! and one on the freeze. Nothing plans on a `Gathering`.
+//! A [`World`] comes from [`Gathering::complete`] only. That needs a list of every kind, Cilium's mode, and the freeze.
+//! Nothing plans on a `Gathering`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,17 +25,17 @@ use crate::model::revision::Revision;
 use crate::net::prefixes::PrefixIndex;
 use crate::publisher::{Mode, Publisher};
 
-/// What has been listed so far.
+/// The lists so far.
 #[derive(Debug, Clone, Default)]
 pub struct Gathering {
     listings: BTreeMap<Kind, Listing>,
     later: Vec<Observation>,
-    /// The latest version of a claim in the first list of them, which is there before Nodes and CiliumNodes are listed.
+    /// The latest version in the first list of claims, which comes before those of Nodes and CiliumNodes.
     first_claims: Option<Revision>,
     /// In boxes, because a gathering is also an error, and errors are small.
     mode: Option<Box<Mode>>,
     freeze: Option<Box<Freeze>>,
-    /// What was told of the agents' Pods. A world does without it.
+    /// The news of the agents' Pods. A world does not need them.
     agents: Option<Box<Agents>>,
     /// The same of CiliumPodIPPools.
     pod_ip_pools: Option<Box<PodIpPools>>,
@@ -44,7 +44,7 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// Takes in an observation; lists are kept, and what came after a list is applied after it.
+    /// Takes in an observation. Lists are kept, and later news is applied after its list.
     pub fn observe(&mut self, observation: Observation) {
         match observation {
             Observation::Listed(listing) => {
@@ -60,25 +60,25 @@ impl Gathering {
         }
     }
 
-    /// Takes in what is told of the agents' Pods.
+    /// Takes in news of the agents' Pods.
     pub fn observe_agents(&mut self, news: AgentNews) {
-        // Nobody has decided anything yet, so nobody decides again.
+        // There are no decisions yet, so none is made again.
         self.agents.get_or_insert_default().observe(news);
     }
 
-    /// Whether it was told how it is about the agents' Pods: that they are these, or that they can't be had.
+    /// Whether there was news of the agents' Pods: a list, or that they can't be listed.
     #[must_use]
     pub fn knows_of_agents(&self) -> bool {
         self.agents.is_some()
     }
 
-    /// Takes in what is told of CiliumPodIPPools.
+    /// Takes in news of CiliumPodIPPools.
     pub fn observe_pod_ip_pools(&mut self, news: PodIpPoolNews) {
         self.pod_ip_pools.get_or_insert_default().observe(news);
     }
 
-    /// Whether blocks are carried under names, and it was not told yet how it is about their CiliumPodIPPools: that they are
-    /// these, or that they can't be had.
+    /// Whether blocks are published under names, and there was no news yet of their CiliumPodIPPools: neither a list,
+    /// nor that they can't be listed.
     #[must_use]
     pub fn lacks_pod_ip_pools(&self) -> bool {
         let has_names = match self.mode.as_deref() {
@@ -88,12 +88,12 @@ impl Gathering {
         has_names && self.pod_ip_pools.is_none()
     }
 
-    /// Takes in what is told of CiliumNodeConfigs.
+    /// Takes in news of CiliumNodeConfigs.
     pub fn observe_node_configs(&mut self, news: NodeConfigNews) {
         self.node_configs.observe(news);
     }
 
-    /// Whether it was told how it is about CiliumNodeConfigs: that they are these, or that they can't be had.
+    /// Whether there was news of CiliumNodeConfigs: a list, or that they can't be listed.
     #[must_use]
     pub fn knows_of_node_configs(&self) -> bool {
         self.node_configs.are_known()
@@ -104,7 +104,7 @@ impl Gathering {
         self.mode = Some(Box::new(mode));
     }
 
-    /// Takes in what is frozen.
+    /// Takes in the freeze.
     pub fn set_freeze(&mut self, freeze: Freeze) {
         self.freeze = Some(Box::new(freeze));
     }
@@ -115,7 +115,7 @@ impl Gathering {
         Kind::AS_LISTED.into_iter().filter(|kind| !self.listings.contains_key(kind)).collect()
     }
 
-    /// Whether it is not known yet what is frozen.
+    /// Whether the freeze is still unknown.
     #[must_use]
     pub fn lacks_freeze(&self) -> bool {
         self.freeze.is_none()

@@ -1,4 +1,5 @@
-//! Whether the CiliumPodIPPool of a name fits what is to be carried under that name, and what is kept back where it does not.
+//! Whether the CiliumPodIPPool of a name fits the blocks under that name, and which blocks it keeps back if it does
+//! not.
 //!
 //! The publisher says which misfits matter to an agent.
 
@@ -12,24 +13,24 @@ use crate::model::release::Release;
 use crate::model::share::Share;
 
 impl World {
-    /// The CiliumPodIPPool of a name, or why it is not known whether there is one.
+    /// The CiliumPodIPPool of a name, or why it is unknown whether one exists.
     pub fn pod_ip_pool(&self, name: &PodIpPoolName) -> Result<Option<&PodIpPool>, &str> {
         self.pod_ip_pools.get(name)
     }
 
-    /// Whether it was told how it is about them: that they are these, or that they can't be had.
+    /// Whether there was news of them: a list, or that they can't be listed.
     #[must_use]
     pub fn knows_of_pod_ip_pools(&self) -> bool {
         self.pod_ip_pools.are_known()
     }
 
-    /// The pools whose blocks are carried under a name.
+    /// The pools whose blocks are published under a name.
     pub fn pools_under<'a>(&'a self, name: &'a PodIpPoolName) -> impl Iterator<Item = &'a Pool> {
         readable(&self.pools).filter(move |pool| self.gives_under(pool, name))
     }
 
-    /// Why a node is given no blocks of a share, although pools have them: the object of the name under which they would be
-    /// carried does not fit, and that would harm its agent. What the node has already stays.
+    /// Why a node gets no blocks of a share although pools have them: the CiliumPodIPPool of their name does not fit,
+    /// and that would harm its agent. The node keeps its present blocks.
     #[must_use]
     pub fn harmful_misfit(&self, node: &NodeName, share: &Share, of_blocks: u8) -> Option<Misfit> {
         let object = self.pod_ip_pools.get(share.pod_ip_pool.as_ref()?).ok()?;
@@ -44,8 +45,8 @@ impl World {
         is_harmed.then_some(misfit)
     }
 
-    /// Whether it matters to an agent of these nodes how an object does not fit. Nodes of whose agents the release is not known
-    /// count where it is not known of any.
+    /// Whether a misfit matters to an agent of these nodes. Agents of unknown version count only if no version is
+    /// known.
     pub fn is_minded<'a>(&self, nodes: impl Iterator<Item = &'a NodeName>, misfit: Misfit) -> bool {
         let mut known: BTreeSet<Release> = BTreeSet::new();
         for node in nodes {

@@ -1,7 +1,7 @@
-//! What CiliumNodeConfigs set for single nodes, and the publisher of each such node that follows from it.
+//! The settings of single nodes by CiliumNodeConfigs, and the publisher of each such node that follows from them.
 //!
-//! They are told beside the kinds of the world ([`NodeConfigNews`]), and a world without them is whole: every node is
-//! served as `cilium-config` says.
+//! They are followed beside the kinds of the world ([`NodeConfigNews`]). A world without them is complete: it serves
+//! every node as `cilium-config` says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::node_config::{NodeConfig, NodeConfigNews, Overrides};
 use crate::publisher::Publisher;
 
-/// What is known of CiliumNodeConfigs, and what follows from it.
+/// The known CiliumNodeConfigs, and the publishers that follow from them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct NodeConfigs {
     /// By name, which is the order in which they count.
     known: BTreeMap<String, NodeConfig>,
     is_known: bool,
-    /// Of each node that one of them selects: how it is served, or why it is not.
+    /// For each node with settings of its own: its publisher, or why it is not served.
     own: BTreeMap<NodeName, Result<Publisher, String>>,
-    /// Which of these nodes have a Cilium pool as their default.
+    /// The nodes among these with a default Cilium pool, by that pool.
     default_pools: BTreeMap<PodIpPoolName, BTreeSet<NodeName>>,
 }
 
 impl NodeConfigs {
-    /// Takes in what is told of them. What follows for nodes is not derived yet.
+    /// Takes in news of them. The publishers of nodes are not derived yet.
     pub(super) fn observe(&mut self, news: NodeConfigNews) {
         self.is_known = true;
         match news {
@@ -39,12 +39,12 @@ impl NodeConfigs {
         }
     }
 
-    /// Whether anything was told of them.
+    /// Whether there was any news of them.
     pub(super) fn are_known(&self) -> bool {
         self.is_known
     }
 
-    /// The publisher of a node, where it is not that of all nodes.
+    /// The publisher of a node, if it is not that of all nodes.
     pub(super) fn of(&self, node: &NodeName) -> Option<&Publisher> {
         self.own.get(node)?.as_ref().ok()
     }
@@ -59,12 +59,12 @@ impl NodeConfigs {
         self.default_pools.keys()
     }
 
-    /// The nodes with a publisher of their own of which a name is the default.
+    /// The nodes with a publisher of their own and this default name.
     pub(super) fn nodes_with_default(&self, name: &PodIpPoolName) -> Option<&BTreeSet<NodeName>> {
         self.default_pools.get(name)
     }
 
-    /// The nodes of which something is noted that does not follow from these publishers of their own.
+    /// The nodes with an entry that does not follow from these publishers.
     pub(super) fn differing(
         &self,
         expected: &BTreeMap<&NodeName, Result<Publisher, String>>,
@@ -80,7 +80,7 @@ impl NodeConfigs {
         wrong.cloned().chain(wrong_defaults).collect()
     }
 
-    /// The publisher of a node with these labels, where it is not that of all nodes, or why it is not served.
+    /// The publisher of a node with these labels, if it is not that of all nodes, or why the node is not served.
     pub(super) fn own(
         &self,
         of_all: &Publisher,
@@ -94,7 +94,7 @@ impl NodeConfigs {
         (own.as_ref() != Ok(of_all)).then_some(own)
     }
 
-    /// A node has this publisher of its own now, or that of all nodes. Returns whether that is news.
+    /// A node now has this publisher of its own, or that of all nodes. Returns whether this is a change.
     pub(super) fn set(&mut self, node: &NodeName, own: Option<Result<Publisher, String>>) -> bool {
         let before = self.own.get(node);
         if before == own.as_ref() {

@@ -1,8 +1,8 @@
-//! What is known of CiliumPodIPPools, by name.
+//! The known CiliumPodIPPools, by name.
 //!
-//! They are told beside the kinds of the world ([`PodIpPoolNews`]), and only in a mode that has such names. A world without
-//! them is whole: it serves, and can't tell whether they fit. Keeps one invariant: of one object nothing older replaces
-//! anything newer, whether a watch or an answer tells of it.
+//! They are followed beside the kinds of the world ([`PodIpPoolNews`]), and only in a mode that has such names. A world
+//! without them is complete: it serves, and can't check whether they fit. Keeps one invariant: no older version of an
+//! object replaces a newer one, whether a watch or an answer shows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ use crate::model::names::PodIpPoolName;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::model::revision::Revision;
 
-/// What is known of CiliumPodIPPools.
+/// The known CiliumPodIPPools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodIpPools {
     known: Known,
-    /// The latest version or deletion that the watch has told of.
+    /// The latest version or deletion that the watch has shown.
     position: Option<Revision>,
 }
 
-/// Why nothing is known of them before anything was told.
+/// Why they are unknown before the first news.
 const NOT_TOLD: &str = "they are not listed yet";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,16 +34,16 @@ impl Default for PodIpPools {
     }
 }
 
-/// Of which names something else is known.
+/// The names whose CiliumPodIPPools have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Changed {
     Names(BTreeSet<PodIpPoolName>),
-    /// Of each name something else is known now: that there is no such object, if nothing else, or why that is not known.
+    /// All names: for each it is now known whether it has an object, or why this is unknown.
     All,
 }
 
 impl PodIpPools {
-    /// Takes in what is told of them.
+    /// Takes in news of them.
     pub(super) fn observe(&mut self, news: PodIpPoolNews) -> Changed {
         let seen = match &news {
             PodIpPoolNews::Unlisted(_) => None,
@@ -53,7 +53,7 @@ impl PodIpPools {
         };
         self.position = self.position.max(seen);
         let changed = match (&mut self.known, news) {
-            // Pools tell why.
+            // Pools report the reason.
             (Known::Unlisted(before), PodIpPoolNews::Unlisted(why)) => {
                 *before = why;
                 return Changed::All;
@@ -76,14 +76,14 @@ impl PodIpPools {
                 }
                 [name].into()
             }
-            // A list comes before what is told of single ones, and is not forgotten after it.
+            // A list comes before news of single objects, and stays valid after it.
             (Known::Unlisted(_), PodIpPoolNews::Applied(_) | PodIpPoolNews::Deleted(..))
             | (Known::Listed(_), PodIpPoolNews::Unlisted(_)) => BTreeSet::new(),
         };
         Changed::Names(changed)
     }
 
-    /// Takes in one as a write of ours has left it. The watch may have overtaken the answer: then it tells what became of it.
+    /// Takes in an object as our write left it, unless the watch has overtaken the answer and shows a later state.
     pub(super) fn observe_answer(&mut self, pool: PodIpPool) -> Changed {
         Changed::Names(match &mut self.known {
             Known::Listed(known) if Some(pool.revision) > self.position => enter(known, pool),
@@ -91,12 +91,12 @@ impl PodIpPools {
         })
     }
 
-    /// Whether anything was told of them.
+    /// Whether there was any news of them.
     pub(super) fn are_known(&self) -> bool {
         self.known != Known::Unlisted(NOT_TOLD.to_owned())
     }
 
-    /// The object of a name, or why that is not known.
+    /// The object of a name, or why it is unknown.
     pub(super) fn get(&self, name: &PodIpPoolName) -> Result<Option<&PodIpPool>, &str> {
         match &self.known {
             Known::Unlisted(why) => Err(why),
@@ -109,7 +109,7 @@ fn by_name(pools: Vec<PodIpPool>) -> BTreeMap<PodIpPoolName, PodIpPool> {
     pools.into_iter().map(|pool| (pool.name.clone(), pool)).collect()
 }
 
-/// Enters an object, in the place of its earlier version.
+/// Enters an object in the place of its earlier version.
 fn enter(known: &mut BTreeMap<PodIpPoolName, PodIpPool>, pool: PodIpPool) -> BTreeSet<PodIpPoolName> {
     if known.get(&pool.name).is_some_and(|before| before.revision > pool.revision) {
         return BTreeSet::new();

@@ -1,7 +1,7 @@
-//! Which pools select which nodes, and which claims are of which pool.
+//! Which pools select which nodes, and the claims of each pool.
 //!
-//! An edit of one pool looks at that pool only: its selector, if that is another one, is compared with the labels of every
-//! node, and whoever it selects, or selected, decides again, as do the nodes that have blocks of it or wait for some.
+//! An edit of one pool looks at that pool only. Its selector, if that has changed, is compared with the labels of every
+//! node. The nodes that it selects or selected decide again, and those that have blocks of it or wait for some.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +26,8 @@ impl World {
         self.claims_in.get(pool).into_iter().flatten().filter_map(|cidr| self.claim(*cidr))
     }
 
-    /// Whether a block of this pool may exist: there is a claim of it, readable or not, or one is being created, or was
-    /// lost and still takes its range. Costs a pass over the claims that were lost.
+    /// Whether a block of this pool may exist: it has a claim, readable or not, or one that is being created, or a lost
+    /// one that still takes its range. Costs a pass over the lost claims.
     #[must_use]
     pub fn may_have_blocks(&self, pool: &PoolName) -> bool {
         let mut created = self.in_flight.values().filter_map(|sent| Some(&sent.creates.as_ref()?.1));
@@ -44,7 +44,7 @@ impl World {
         in_order(readable(&self.pools).filter(|pool| pool.selector.matches(labels)).collect())
     }
 
-    /// These pools select the node, in this order; `None` if it is gone.
+    /// These pools select the node, in this order; `None` if the node was deleted.
     pub(super) fn set_selection(&mut self, node: &NodeName, pools: Option<Vec<PoolName>>) {
         for pool in self.selection.remove(node).into_iter().flatten() {
             remove(&mut self.selected, &pool, node);
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// The claim of this block names the pool `after` now, and named `before`.
+    /// The claim of this block names the pool `after` now, in place of `before`.
     pub(super) fn move_claim(&mut self, cidr: Cidr, before: Option<&PoolName>, after: Option<&PoolName>) {
         if before == after {
             return;
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// A pool is declared in another way than before, or is gone. `before` is what it was.
+    /// The declaration of a pool has changed, or the pool was deleted. `before` is its earlier version.
     pub(super) fn pool_changed(&mut self, name: &PoolName, before: Option<&PoolObject>) {
         let mut nodes: BTreeSet<NodeName> = self.nodes_of_pool(name).cloned().collect();
         self.select_with(name, before);
@@ -78,7 +78,7 @@ impl World {
         let (pools, ledger) = (&self.pools, &mut self.ledger);
         let concerned = ledger.set_pool(name, |name| pools.get(name).map(PoolObject::declaration));
         if given != self.families_given_out(name, self.pools.get(name)) {
-            // A pool without nodes says whether there is a pool at all for the family that it lacks.
+            // A pool without nodes reports whether any pool has the family that it lacks.
             self.mark_all_pools();
         }
         for pool in [name].into_iter().chain(&concerned) {
@@ -88,7 +88,7 @@ impl World {
             }
         }
         self.mark_pools_named_as(name, before);
-        // How long they cool, and what counts as nearly full.
+        // The pool decides how long their blocks cool, and when it is nearly full.
         nodes.extend(self.claims_of_pool(name).map(|known| known.claim.node.clone()));
         for node in nodes {
             self.mark(&node);
@@ -96,17 +96,17 @@ impl World {
         let ranges: BTreeSet<Cidr> =
             [before, self.pools.get(name)].into_iter().flatten().flat_map(ranges).collect();
         for range in ranges {
-            // The status of a younger pool says what becomes of the older one.
+            // The status of a younger pool reports the state of the older one.
             self.mark_pools_over(range);
             if !concerned.is_empty() {
-                // Who carries a block there may claim it, and who waits for a younger pool may get one.
+                // A node that carries a block there may claim it, and a node that waits for a younger pool may get one.
                 self.addresses_released(range);
             }
         }
     }
 
-    /// Of which families any pool gives out blocks, where the pool of this name is `object`. Costs a pass over the pools
-    /// where none does.
+    /// The families in which any pool gives out blocks, if the pool of this name is `object`. Costs a pass over the
+    /// pools if none does.
     fn families_given_out(&self, name: &PoolName, object: Option<&PoolObject>) -> [bool; 2] {
         let pool = object.and_then(|object| object.pool.as_ref().ok());
         Family::ALL.map(|family| {
@@ -115,7 +115,7 @@ impl World {
         })
     }
 
-    /// The pools whose blocks are carried under the name of this one, or that it had: their status tells of their sizes.
+    /// Marks the pools whose blocks have the present or earlier name of this one: their status reports their sizes.
     fn mark_pools_named_as(&mut self, name: &PoolName, before: Option<&PoolObject>) {
         if !self.reader.has_pod_ip_pools() {
             return;
@@ -131,8 +131,8 @@ impl World {
         }
     }
 
-    /// Compares the labels of every node with the selector of this pool, if that is another than before; if only its place
-    /// in the order is, puts it there for those that it selects.
+    /// Compares the labels of every node with the selector of this pool, if that has changed. If only its place in the
+    /// order has changed, updates it for the nodes that it selects.
     fn select_with(&mut self, name: &PoolName, before: Option<&PoolObject>) {
         let (pools, selection) = (&self.pools, &mut self.selection);
         let readable = |name: &PoolName| pools.get(name).and_then(|object| object.pool.as_ref().ok());
@@ -174,8 +174,8 @@ fn in_order(mut pools: Vec<&Pool>) -> Vec<PoolName> {
     pools.into_iter().map(|pool| pool.name.clone()).collect()
 }
 
-/// The selectors of all pools, prepared for many nodes. Where pools ask for a value of a label, as those of zones do, a
-/// node is compared with those that ask for a value that it has, and not with every pool.
+/// The selectors of all pools, prepared for many nodes. Pools may ask for a value of a label, as those of zones do.
+/// Then a node is compared with those that ask for one of its values, and not with every pool.
 pub(super) struct Selectors<'a> {
     /// Pools that select only nodes with this value of a label. A pool is noted once per value, and for one label.
     by_label: BTreeMap<(String, String), Vec<&'a Pool>>,
@@ -207,7 +207,7 @@ impl<'a> Selectors<'a> {
     }
 }
 
-/// The labels of which a node has to have one, if the term asks for values.
+/// If the term asks for values: the labels from which a node must have one.
 fn labels_asked_for(term: Expression) -> Option<BTreeSet<(String, String)>> {
     match term {
         Expression::In(key, values) => Some(values.into_iter().map(|value| (key.clone(), value)).collect()),
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::ledger::grid::tests::pool;
 
-    /// The self-check must not pass over every pool for each node, and must find the same.
+    /// The self-check must not pass over every pool for each node, and must have the same result.
     #[test]
     fn prepared_selectors_select_what_each_selector_does() {
         let zone = || "zone".to_owned();
