@@ -1,7 +1,7 @@
 //! The known FRRConfigurations and FRRNodeStates, and the outcomes of the writes to them.
 //!
-//! They are followed beside the kinds of the world, and only where routes are exported. Knows no world. Keeps one invariant:
-//! of one object nothing older replaces anything newer, whether a watch or an answer shows it.
+//! They are followed beside the kinds of the world, and only where routes are exported. Knows no world. Keeps one
+//! invariant: no older version of an object replaces a newer one, whether a watch or an answer shows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub struct Frr {
     pub(super) looks: Looks,
 }
 
-/// How the writes to one FRRConfiguration go.
+/// The state of the writes to one FRRConfiguration.
 #[derive(Debug, Clone, Default)]
 pub struct Writing {
     /// When the last was sent.
@@ -95,7 +95,7 @@ impl Frr {
         &self.exporting
     }
 
-    /// All FRRConfigurations of the namespace by name, or why they are not known.
+    /// All FRRConfigurations of the namespace by name, or why they are unknown.
     pub fn configurations(&self) -> Result<&BTreeMap<FrrName, FrrConfiguration>, &str> {
         self.configurations.as_ref().map_err(String::as_str)
     }
@@ -119,18 +119,18 @@ impl Frr {
         self.position
     }
 
-    /// The report of the daemon of a node; `None` without a daemon. The error is why it is not known.
+    /// The report of the daemon of a node; `None` without a daemon. The error says why it is unknown.
     pub fn state_of(&self, node: &NodeName) -> Result<Option<&FrrNodeState>, &str> {
         self.states.as_ref().map(|states| states.get(node)).map_err(String::as_str)
     }
 
-    /// The objects that make Cilium announce blocks too, as far as they are known.
+    /// The known objects that make Cilium announce blocks too.
     #[must_use]
     pub fn speakers(&self) -> &Speakers {
         &self.speakers
     }
 
-    /// How the writes to an FRRConfiguration go.
+    /// The state of the writes to an FRRConfiguration.
     #[must_use]
     pub fn writing(&self, name: &FrrName) -> Writing {
         self.writing.get(name).cloned().unwrap_or_default()
@@ -182,7 +182,7 @@ impl Frr {
         Changed::of(node)
     }
 
-    /// Enters an object as an answer shows it. The watch may have overtaken the answer: then the watch counts.
+    /// Enters an object as an answer shows it, unless the watch has overtaken the answer.
     pub(super) fn enter_answer(&mut self, one: FrrConfiguration) -> Changed {
         if Some(one.revision) > self.position { self.enter(one) } else { Changed::Nothing }
     }
@@ -217,7 +217,7 @@ impl Frr {
         }
     }
 
-    /// The routes of all nodes have been decided, and this is being sent.
+    /// The routes of all nodes have been decided, and these requests are being sent.
     pub(super) fn begin(&mut self, plan: &RoutesPlan, now: Now) {
         self.looks.begin(plan.wake, now.uptime);
         if let Ok(known) = &self.configurations {

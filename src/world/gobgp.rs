@@ -1,8 +1,8 @@
-//! The table of a GoBGP daemon as it was last listed and changed, and how the requests to the daemon go. News of the daemon
-//! is only a reason to list the table again.
+//! The table of a GoBGP daemon as it was last listed and changed, and the state of the requests to the daemon. News of
+//! the daemon is only a reason to list the table again.
 //!
-//! Knows no world. Keeps two invariants: at most one request is on its way; and the table proves that a path is gone only if
-//! no earlier request can still change it ([`Gobgp::proves_since`]).
+//! Knows no world. Keeps two invariants: at most one request is in flight; and the table proves that a path is gone
+//! only if no earlier request can still change it ([`Gobgp::proves_since`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::model::plan::RoutesPlan;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
-/// How long the daemon may take to carry out a request without an answer, from when it has answered a later one. It reads
-/// both from its sockets at the same time, so this is ample.
+/// The maximum time in which the daemon carries out an unanswered request, from when it has answered a later one. It
+/// reads both from its sockets at the same time, so this is ample.
 const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why the table is unknown at the start.
@@ -32,10 +32,10 @@ pub enum Announcing {
     Nothing,
 }
 
-/// How routes are announced by a daemon.
+/// How a daemon announces routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GobgpPolicy {
-    /// Whether they are.
+    /// Whether it announces them.
     pub announcing: Announcing,
     /// The daemon, as findings name it.
     pub daemon: String,
@@ -48,12 +48,12 @@ pub struct GobgpPolicy {
 pub struct Gobgp {
     policy: GobgpPolicy,
     rib: Result<Rib, String>,
-    /// When the last list that was answered was decided.
+    /// When the last answered list was decided.
     listed: Option<Duration>,
     in_flight: Option<InFlight>,
     /// The news since the request was sent.
     heard: BTreeMap<Cidr, BestPath>,
-    /// Whether the table may have changed since the last list was decided, by another than this process.
+    /// Whether the table may have changed since the last list was decided, other than by this process.
     is_suspect: bool,
     /// Whether a change was sent after the last list.
     has_changed: bool,
@@ -68,7 +68,7 @@ pub struct Gobgp {
     pub(super) looks: Looks,
 }
 
-/// The request that is on its way.
+/// The request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct InFlight {
     /// When it was decided.
@@ -81,16 +81,16 @@ struct InFlight {
 enum Term {
     /// Since this process leads.
     Present,
-    /// Before that. Its outcome says nothing of the table now.
+    /// Before that. Its outcome does not show the present table.
     Earlier,
 }
 
-/// Whether the daemon may still carry out an earlier change that has no answer. It may be one of another replica.
+/// Whether the daemon may still carry out an earlier change without an answer. Another replica may have sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     /// It may, until it has answered a list.
     UntilListed,
-    /// It may not, for lists that were decided after this time.
+    /// It may not, for a list that was decided after this time.
     Before(Duration),
 }
 
@@ -120,24 +120,24 @@ impl Gobgp {
         &self.policy
     }
 
-    /// The table, or why it is not known.
+    /// The table, or why it is unknown.
     pub fn rib(&self) -> Result<&Rib, &str> {
         self.rib.as_ref().map_err(String::as_str)
     }
 
-    /// Whether a request is on its way.
+    /// Whether a request is in flight.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.in_flight.is_some()
     }
 
-    /// When the last list that was answered was decided.
+    /// When the last answered list was decided.
     #[must_use]
     pub fn listed(&self) -> Option<Duration> {
         self.listed
     }
 
-    /// Whether the daemon shows something else than the table as it is known.
+    /// Whether the daemon shows something else than the known table.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         self.is_suspect
@@ -149,7 +149,7 @@ impl Gobgp {
         self.has_changed
     }
 
-    /// Whether the table, as it is known, is later than this time, and no request from before the last list can change it.
+    /// Whether the known table is later than this time, and no request from before the last list can change it.
     #[must_use]
     pub fn proves_since(&self, since: Duration) -> bool {
         let Doubt::Before(settled) = self.doubt else { return false };
@@ -177,20 +177,20 @@ impl Gobgp {
         &self.refused
     }
 
-    /// The objects that make Cilium announce blocks too, as far as they are known.
+    /// The known objects that make Cilium announce blocks too.
     #[must_use]
     pub fn speakers(&self) -> &Speakers {
         &self.speakers
     }
 
-    /// Whether all claims of a node were read since this process leads. What a watch shows may be older than that: the last
-    /// leader may have given its blocks to other nodes.
+    /// Whether all claims of a node were read since this process leads. The watch may show an older state: the last
+    /// leader may have given the node's blocks to other nodes.
     #[must_use]
     pub fn knows_claims_of(&self, node: &NodeName) -> bool {
         self.claims_read.contains(node)
     }
 
-    /// Another term begins: other replicas may have changed everything.
+    /// Another term starts: other replicas may have changed everything.
     pub(super) fn forget(&mut self) {
         self.rib = Err(NOT_LISTED.to_owned());
         self.listed = None;
@@ -206,7 +206,7 @@ impl Gobgp {
         self.looks.look_next();
     }
 
-    /// The routes of all nodes have been decided, and this is being sent.
+    /// The routes of all nodes have been decided, and these requests are being sent.
     pub(super) fn begin(&mut self, plan: &RoutesPlan, now: Now) {
         self.looks.begin(plan.wake, now.uptime);
         self.asked.extend(plan.requests.iter().filter_map(|request| request.node()).cloned());
@@ -225,7 +225,7 @@ impl Gobgp {
         }
     }
 
-    /// The request on its way has ended.
+    /// The request in flight has an outcome.
     pub(super) fn finish(&mut self, outcome: RibOutcome, now: Now) {
         let Some(InFlight { decided, term }) = self.in_flight.take() else { return };
         self.looks.look_soon(now.uptime);
@@ -298,7 +298,7 @@ impl Gobgp {
         }
     }
 
-    /// The daemon may have been restarted since, and has to be listed before the next change.
+    /// The daemon may have been restarted since. It must be listed before the next change.
     fn failed(&mut self, failure: RibFailure, now: Now) {
         self.pause.lengthen(Cause::Nothing, now);
         self.listed = None;

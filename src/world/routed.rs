@@ -1,7 +1,7 @@
-//! The podCIDRs of Nodes by range, and the addresses of Nodes as a person is interested in them.
+//! The podCIDRs of Nodes by range, and the addresses of Nodes for people.
 //!
 //! Routers, cloud route controllers and BGP speakers follow the podCIDRs of a Node, also where its agent does not read
-//! them. They are in no ledger there: no address is taken because of them.
+//! them. Such podCIDRs are in no ledger: no address is taken because of them.
 
 use std::net::IpAddr;
 
@@ -37,8 +37,7 @@ impl World {
         })
     }
 
-    /// The addresses that several objects have as their own, with the Nodes among them. Costs a pass over all addresses of
-    /// nodes.
+    /// The addresses that several Nodes have as their own, with these Nodes. Costs a pass over all addresses of nodes.
     pub fn shared_node_addresses(&self) -> impl Iterator<Item = (IpAddr, impl Iterator<Item = &NodeName>)> {
         let is_node = |(kind, _): &&(Kind, NodeName)| *kind == Kind::Node;
         let shared = self
@@ -51,7 +50,7 @@ impl World {
         })
     }
 
-    /// The podCIDRs of a Node are these from now on, and were those of `before`.
+    /// Takes in the podCIDRs of a Node, in the place of those of `before`.
     pub(super) fn set_routed(&mut self, name: &NodeName, before: Option<&Node>) {
         let before = before.map(publisher::pod_cidrs_of).unwrap_or_default();
         let after = self.nodes.get(name).map(Box::as_ref).map(publisher::pod_cidrs_of).unwrap_or_default();

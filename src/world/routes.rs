@@ -1,5 +1,5 @@
-//! How the routes of nodes are announced: FRRConfigurations, or the table of a GoBGP daemon. How they enter the world, and
-//! which nodes decide again because of them. Decides nothing itself.
+//! How the announcements of routes (FRRConfigurations, or the table of a GoBGP daemon) enter the world, and which nodes
+//! decide again because of them. Decides nothing itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
 impl World {
-    /// Routes are announced by FRRConfigurations from now on, or those of the controller are deleted.
+    /// FRRConfigurations announce routes from now on, or those of the controller are deleted.
     pub fn export_routes(&mut self, exporting: Exporting) {
         self.exporter = Some(Exporter::FrrK8s(Box::new(Frr::new(exporting))));
     }
 
-    /// Routes are announced by a GoBGP daemon from now on, or the paths of the exporter are withdrawn.
+    /// A GoBGP daemon announces routes from now on, or the paths of the exporter are withdrawn.
     pub fn export_to_gobgp(&mut self, policy: GobgpPolicy) {
         self.exporter = Some(Exporter::Gobgp(Box::new(Gobgp::new(policy))));
     }
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// A request to the GoBGP daemon has ended. Nodes with released blocks wait for a later table.
+    /// A request to the GoBGP daemon has an outcome. Nodes with released blocks wait for a later table.
     pub fn finish_rib(&mut self, outcome: RibOutcome, now: Now) {
         let Some(Exporter::Gobgp(gobgp)) = &mut self.exporter else { return };
         gobgp.finish(outcome, now);
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Since when this process has looked for the route of a released block, in the release that the claim is in.
+    /// Since when this process has looked for the route of a released block, in the present release of the claim.
     #[must_use]
     pub fn route_looked_for_since(&self, claim: &Claim) -> Option<Duration> {
         Some(self.remaining_of(claim)?.seen_at)
@@ -152,7 +152,7 @@ impl World {
         self.next_look_at_routes().is_some_and(|at| at <= now.uptime)
     }
 
-    /// The routes of all nodes have been decided, and this is being carried out.
+    /// The routes of all nodes have been decided, and this plan is being carried out.
     pub fn begin_routes(&mut self, plan: &RoutesPlan, now: Now) {
         match &mut self.exporter {
             Some(Exporter::FrrK8s(frr)) => frr.begin(plan, now),
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// Takes in what a read of a node's claims or Node means for its routes.
+    /// Takes in the effect of a read of a node's claims or Node on its routes.
     pub(super) fn read_for_routes(&mut self, node: Option<&NodeName>, seen: &Seen, now: Now) {
         let (Some(exporter), Some(node)) = (&mut self.exporter, node) else { return };
         match (exporter, seen) {

@@ -1,4 +1,4 @@
-//! The objects that make Cilium announce blocks too, as far as they are known. Knows no routes.
+//! The known objects that make Cilium announce blocks too. Knows no routes.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::model::speaker::{SpeakerKind, SpeakerNews};
 pub struct Speakers(BTreeSet<(SpeakerKind, String)>);
 
 impl Speakers {
-    /// Those that are known.
+    /// The known ones.
     #[must_use]
     pub fn announcing(&self) -> &BTreeSet<(SpeakerKind, String)> {
         &self.0
