@@ -1,7 +1,7 @@
 //! The self-check: everything that the world derives, computed again from its objects and compared.
 //!
-//! Tests run it after each step; the controller runs it at its start and at intervals. What it finds is a broken
-//! invariant of ours, never bad input, and ends the process.
+//! Tests run it after each step; the controller runs it at its start and at intervals. A difference is a broken
+//! invariant of ours, never bad input, and the process exits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,9 +22,9 @@ use crate::publisher;
 /// Something that the world derives and that differs from its objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Inconsistency {
-    /// The ledger differs from what is taken and from what pools declare.
+    /// The ledger differs from the occupants and from the declarations of pools.
     Ledger(Difference),
-    /// Nothing is noted of this occupant of the range.
+    /// This occupant of the range is not noted.
     NotTaken(Cidr, Occupant),
     /// The range is taken by this occupant, which no object has.
     TakenByNobody(Cidr, Occupant),
@@ -42,30 +42,30 @@ pub enum Inconsistency {
     Selected(PoolName),
     /// How this node is served.
     Publisher(NodeName),
-    /// This is remembered of a node of which nothing is left.
+    /// This is still stored for a node with nothing else left.
     Remembered(NodeName, Memory),
-    /// This is remembered of a pool that is gone.
+    /// This is still stored for a deleted pool.
     RememberedPool(PoolName, Memory),
-    /// A block counts as cooling whose claim does not.
+    /// A block counts as cooling, but its claim does not.
     Cooling(Cidr),
-    /// The times at which somebody is to be looked at again.
+    /// The timers of nodes and pools.
     Wakes,
-    /// The indexes of who waits.
+    /// The indexes of waiting nodes.
     Waiting,
-    /// The indexes of what can't be read.
+    /// The indexes of unreadable objects.
     Unreadable,
 }
 
-/// What may be remembered beside the objects.
+/// The parts of the memory beside the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Memory {
-    /// How a node is being served, and what reads found of its objects.
+    /// How a node is being served, and the results of reads of its objects.
     Node,
-    /// What the former carrier showed.
+    /// The fields of the former carrier.
     FormerCarrier,
-    /// For which pools it waits.
+    /// The pools for which it waits.
     Waiting,
-    /// When to look at it again.
+    /// The timer of its next decision.
     Wake,
     /// How long it waits because its writes are not applied.
     Pause,
@@ -135,7 +135,7 @@ impl fmt::Display for Memory {
 }
 
 impl World {
-    /// Everything derived that differs from the objects; empty when all is well. Costs a pass over everything.
+    /// All differences between derived data and the objects; empty if there are none. Costs a pass over everything.
     #[must_use]
     pub fn check(&self) -> Vec<Inconsistency> {
         let differences = self.ledger.check(readable(&self.pools), reservations(&self.pools));
@@ -149,7 +149,7 @@ impl World {
         found
     }
 
-    /// Who takes what, by the objects and requests themselves.
+    /// All occupants, by the objects and requests themselves.
     fn occupants(&self) -> BTreeSet<(Cidr, Occupant)> {
         let mut occupants: BTreeSet<(Cidr, Occupant)> =
             self.claims.keys().map(|cidr| (*cidr, Occupant::Claim)).collect();
@@ -168,7 +168,7 @@ impl World {
             let carried = if self.cilium_nodes.contains_key(node) {
                 self.carried(node)
             } else {
-                // Remembered while the CiliumNode is away: no object tells.
+                // Remembered while there is no CiliumNode: no object shows them.
                 self.ledger.carried(node).cloned().unwrap_or_default()
             };
             occupants.extend(carried.cidrs().map(|cidr| (cidr, occupant.clone())));
@@ -277,7 +277,7 @@ impl World {
     }
 }
 
-/// The keys of which the two maps say something different.
+/// The keys with different values in the two maps.
 fn differing<'a, K: Ord, V: PartialEq>(
     expected: &'a BTreeMap<K, V>,
     noted: &'a BTreeMap<K, V>,

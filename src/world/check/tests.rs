@@ -1,4 +1,4 @@
-//! Each index is broken in turn, and the self-check says which.
+//! Each index is broken in turn, and the self-check names it.
 
 use std::time::Duration;
 
@@ -102,8 +102,8 @@ fn seen_cooling(uid: &str) -> SeenCooling {
     SeenCooling { uid: uid.into(), since: Timestamp::default(), seen_at: None, node_went: false }
 }
 
-/// A node with a claim, a block that is cooling, something on its CiliumNode without a claim, an object that can't be
-/// read, a lost claim and a claim that is being created.
+/// A world with a claim, a cooling block, a lost claim and a claim that is being created. Its CiliumNode has addresses
+/// without a claim, and one object can't be read.
 fn sound() -> World {
     let node = Node {
         name: "n".into(),
@@ -258,7 +258,7 @@ fn every_memory_goes_with_what_it_is_about() {
     check(|world| world.waiting.set(place("gone"), [].into(), true), &remembered("its shortage"));
     check(|world| world.waiting.break_an_index(place("n")), "the indexes of waiting nodes differ");
     check(|world| world.agenda.wake_node(&gone(), Duration::ZERO), &remembered("a timer"));
-    // Its CiliumNode is still there, its Node is not.
+    // Its CiliumNode still exists, its Node does not.
     check(
         |world| {
             let former =
