@@ -1,8 +1,8 @@
 //! `NodeIPBlock` on the wire: the claim of one node on one block, and its conversion in both directions.
 //!
-//! Only the controller writes the object. The server enforces what makes it a lock: the name is the CIDR, what was
-//! claimed never changes, and the state moves as [`crate::model::transitions`] says. Reading is forgiving only where
-//! nothing has to be guessed.
+//! Only the controller writes the object. The server enforces the rules that make it a lock: the name is the CIDR, the
+//! claimed block, its pool and its node never change, and the state moves as [`crate::model::transitions`] says.
+//! Reading is forgiving only where it needs no guess.
 
 #![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
 #![allow(clippy::duplicated_attributes, reason = "one printcolumn has the type of another")]
@@ -215,8 +215,8 @@ pub struct NodeIPBlockSpec {
     #[schemars(schema_with = "schema::withheld")]
     pub excluded: Vec<String>,
 
-    /// Held: on the node. Draining: on the node, but closed to new pods. Releasing: being removed from the node. Cooling:
-    /// removed, and not yet free for another node.
+    /// Held: on the node. Draining: on the node, but closed to new pods. Releasing: being removed from the node.
+    /// Cooling: removed, and not yet free for another node.
     pub state: BlockState,
 
     /// Start of this state.
@@ -280,7 +280,7 @@ mirror!(BlockReason, Reason { Reclaimed, NodeGone, Unused });
 
 /// The object to create for a new claim: held since `since`, in milliseconds since the epoch.
 ///
-/// Whoever succeeds in creating it holds the block; the name is the lock.
+/// The name is the lock: only one replica can create the object, and then its node holds the block.
 #[must_use]
 pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
     NodeIPBlock {
@@ -344,7 +344,7 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
     Some(bound_to(&update.uid, update.revision, patch))
 }
 
-/// The patch that drops our finalizer before a deletion; `None` where it has been dropped.
+/// The patch that drops our finalizer before a deletion; `None` if the claim does not have it.
 #[must_use]
 pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
     let others: Vec<&String> =
@@ -353,7 +353,7 @@ pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
         .then(|| bound_to(&update.uid, update.revision, json!({ "metadata": { "finalizers": others } })))
 }
 
-/// `withheld`, cut to the block, as few prefixes as possible; single addresses are written without a length.
+/// The excluded addresses within a block, in as few prefixes as possible; single addresses are written without a length.
 fn withheld_text(cidr: Cidr, withheld: &AddressSet) -> Vec<String> {
     withheld
         .within(cidr)
@@ -369,7 +369,8 @@ mod tests {
     use super::*;
     use crate::wire::watched::tests::read;
 
-    /// A server without the rule may have stored it. It is no block of any pool, and would stop the pools in it.
+    /// A server without the rule may have stored such a claim. It is no block of any pool, and a taken range of its
+    /// size would stop all pools in it.
     #[test]
     fn a_claim_larger_than_any_block_is_reported_and_does_not_take_its_range() {
         let object = read::<Claims>(
@@ -431,7 +432,8 @@ mod tests {
         let release = || ClaimChange::Release(Reason::NodeGone);
         assert_eq!(finalizers(release(), true, &["theirs"]), "theirs");
         assert_eq!(finalizers(release(), true, &[ours]), ours);
-        // Cooling needs it as much: without it, `kubectl delete` would free a block that a lost machine may still use.
+        // A cooling claim needs the finalizer too: without it, `kubectl delete` would free a block that a lost machine
+        // may still use.
         assert_eq!(finalizers(ClaimChange::Cool, true, &[ours, "theirs"]), format!("{ours} theirs"));
         assert_eq!(finalizers(ClaimChange::Cool, false, &[]), ours);
     }

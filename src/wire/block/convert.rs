@@ -1,4 +1,4 @@
-//! The reading of a claim: forgiving where nothing has to be guessed, and strict everywhere else.
+//! The reading of a claim: forgiving where it needs no guess, and strict everywhere else.
 
 use super::{BlockState, NodeIPBlock, NodeIPBlockSpec};
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -13,9 +13,9 @@ impl TryFrom<&NodeIPBlock> for Claim {
 
     /// Reads a claim as the server stores it.
     ///
-    /// A reason or a CiliumNode uid in a state that has none is dropped, and withheld addresses may be written in any
-    /// way that can be read. Whatever would have to be guessed is an error: then the block stays taken, and nothing is
-    /// done with it.
+    /// A reason or a CiliumNode uid in a state that has none is dropped, and excluded addresses may have any readable
+    /// form. Everything that needs a guess is an error: then the block stays taken, and the controller does nothing
+    /// with it.
     fn try_from(block: &NodeIPBlock) -> Result<Self, Self::Error> {
         let mut errors = Vec::new();
         let spec = &block.spec;
@@ -93,7 +93,7 @@ fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> 
     Some(cidr)
 }
 
-/// The state, with what belongs to it; what belongs to another state is dropped.
+/// The state with its fields; fields of another state are dropped.
 fn read_state(spec: &NodeIPBlockSpec, errors: &mut Vec<FieldError>) -> Option<ClaimState> {
     let reason = spec.reason.map(Reason::from);
     let (state, missing) = match spec.state {
@@ -115,7 +115,7 @@ fn read_state(spec: &NodeIPBlockSpec, errors: &mut Vec<FieldError>) -> Option<Cl
     state
 }
 
-/// The withheld addresses; an entry that can't be read or lies elsewhere is an error, because its meaning is unknown.
+/// The excluded addresses; an entry that can't be read or lies elsewhere is an error, because its meaning is unknown.
 fn read_withheld(spec: &NodeIPBlockSpec, cidr: Option<Cidr>, errors: &mut Vec<FieldError>) -> AddressSet {
     let mut withheld = AddressSet::new();
     for (index, text) in spec.excluded.iter().enumerate() {

@@ -16,8 +16,8 @@ use crate::wire::schema;
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeIPBlockStatus {
-    /// The word that `kubectl get` shows in place of the state. `WillDrain`: held, and the block must leave the node. `Deleting`: the
-    /// object is being deleted, and exists until its block is free.
+    /// The word that `kubectl get` shows in place of the state. `WillDrain`: held, and the block must leave the node.
+    /// `Deleting`: the object is being deleted, and exists until its block is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub shown_as: Option<String>,
@@ -66,16 +66,16 @@ pub struct BlockingPod {
     pub pod: String,
 }
 
-/// The status that is to be written, as a merge patch.
+/// The status to write, as a merge patch.
 ///
-/// Carries uid and version. Everything that was said before is replaced; a `null` removes a field.
+/// Carries uid and version. The whole former status is replaced; a `null` removes a field.
 #[must_use]
 pub fn status_patch(write: &ClaimStatusWrite) -> Value {
     let ClaimStatus { shown_as, until, drain } = &write.status;
     let drain = drain.as_ref().map(|drain| {
         let pods: Vec<BlockingPod> =
             drain.pods.iter().map(|(ip, pod)| BlockingPod { ip: ip.to_string(), pod: pod.clone() }).collect();
-        // Said in full, also where it is nothing: what a merge patch leaves out stays.
+        // All fields are written, also empty ones: a merge patch keeps the fields that it leaves out.
         json!({ "waitingFor": drain.waiting_for, "podCount": drain.pod_count, "pods": pods })
     });
     let status = json!({ "shownAs": shown_as.map(ShownAs::as_str), "until": until, "drain": drain });
@@ -83,7 +83,7 @@ pub fn status_patch(write: &ClaimStatusWrite) -> Value {
 }
 
 impl From<&NodeIPBlockStatus> for ClaimStatus {
-    /// What can't be read is left out: nothing follows from a status.
+    /// Leaves out the parts that can't be read: no decision depends on a status.
     fn from(status: &NodeIPBlockStatus) -> Self {
         let shown_as = status.shown_as.as_deref();
         Self {
