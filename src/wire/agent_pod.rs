@@ -1,8 +1,7 @@
-//! The Pods of Cilium's agents on the wire: where one runs, whether it is Ready, when its agent started, and which
-//! release it is. Nothing else of a Pod is kept.
+//! The Pods of Cilium's agents on the wire: the node of an agent, whether it is Ready, when it started, and its
+//! version. Nothing else of a Pod is kept.
 //!
-//! Reading one never fails: of a Pod that can't be read, or that is bound to no node, nothing is known, and so nothing
-//! of the agent that it may have.
+//! Reading one never fails. Nothing is known of a Pod that can't be read or is bound to no node, nor of an agent in it.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +22,7 @@ pub const PLURAL: &str = "pods";
 /// The container of the agent in its Pod.
 const CONTAINER: &str = "cilium-agent";
 
-/// The label that names the release where the image does not. Helm sets it by `podLabels`.
+/// The label that names the agent version if the image does not. Helm sets it by `podLabels`.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 
 impl SideKind for AgentPod {
@@ -33,7 +32,7 @@ impl SideKind for AgentPod {
         KindPath { group: "", version: "v1", kind: "Pod", plural: PLURAL }
     }
 
-    /// The agent in it; `None` where the Pod can't be read, or is bound to no node yet.
+    /// The agent in it; `None` if the Pod can't be read, or is bound to no node yet.
     fn read(json: &str, meta: &Meta) -> Option<Self> {
         agent_in(serde_json::from_str(json).ok()?, meta)
     }
@@ -46,7 +45,7 @@ fn agent_in(pod: Pod, meta: &Meta) -> Option<AgentPod> {
     let is_ready = |condition: &Condition| condition.kind == "Ready" && condition.status == "True";
     let named = |text: &String| text.parse().ok();
     let release = Release::of_image(&image)
-        // What a digest was pulled as, where the node knows it under a name.
+        // The name under which the node pulled a digest, if it knows one.
         .or_else(|| runs.as_ref().and_then(|status| Release::of_image(&status.image)))
         .or_else(|| pod.metadata.labels.as_ref()?.get(VERSION_LABEL).and_then(named));
     Some(AgentPod {
@@ -144,7 +143,7 @@ mod tests {
         serde_json::from_value::<SideWatched<AgentPod>>(pod.clone()).unwrap().into_value()
     }
 
-    /// A Pod as the chart of Cilium and the kubelet make it, cut down to what is read and a few fields beside it.
+    /// A Pod as Cilium's chart and the kubelet make it, with only the fields that are read and a few others.
     fn pod() -> Value {
         json!({
             "metadata": {

@@ -1,5 +1,4 @@
-//! What is written on the object that carries a node's blocks: merge patches of CiliumNodes and Nodes, and a new
-//! CiliumNode.
+//! The writes to carriers: merge patches of CiliumNodes and Nodes, and a new CiliumNode.
 
 use serde_json::{Map, Value, json};
 
@@ -30,7 +29,7 @@ pub enum ManagedFields {
 #[must_use]
 pub fn merge_patch(publication: &Publication, managed_fields: ManagedFields) -> Value {
     let mut patch = change_patch(&publication.uid, publication.revision, &publication.change);
-    // Agents do not watch Nodes for what others have written.
+    // Nodes keep them: agents do not watch Nodes for the writes of others.
     let is_of_cilium_node = publication.change.carrier_kind() == Kind::CiliumNode;
     if managed_fields == ManagedFields::Dropped && is_of_cilium_node {
         patch["metadata"]["managedFields"] = json!([{}]);
@@ -44,7 +43,8 @@ pub fn usage_query_patch(query: &UsageQuery) -> Value {
     change_patch(&query.uid, query.revision, &query.change)
 }
 
-/// A step by which blocks leave, as a merge patch: of the status if the change is of the status, else of the object.
+/// A step by which blocks leave a node, as a merge patch: of the status if the change is of the status, else of the
+/// object.
 #[must_use]
 pub fn withdrawal_patch(withdrawal: &Withdrawal, managed_fields: ManagedFields) -> Value {
     let mut patch = change_patch(&withdrawal.uid, withdrawal.revision, &withdrawal.change);
@@ -111,7 +111,7 @@ fn of_each<'a>(addresses: &'a AddressSet, value: &'a Value) -> impl Iterator<Ite
     addresses.iter().map(|address| (address.to_string(), value.clone()))
 }
 
-/// A change without meaning, which makes a later version of the carrier.
+/// A change without an effect, except that the carrier gets a later version.
 #[must_use]
 pub fn bump_version_patch(bump: &BumpVersion) -> Value {
     let later_than = json!({ LATER_THAN: bump.later_than.to_string() });

@@ -1,7 +1,7 @@
-//! The CiliumNode on the wire, read leniently into what the world keeps.
+//! The CiliumNode on the wire, read leniently into the value that the world keeps.
 //!
-//! Text that is no address becomes a [`Malformed`] value, never an error of the whole object. What each writer wrote, by
-//! `managedFields`, and everything else that no decision needs is skipped while reading (`docs/cilium.md`, Size).
+//! Text that is no address becomes a [`Malformed`] value, never an error of the whole object. Reading skips everything
+//! that no decision needs, such as the fields of each writer in `managedFields` (`docs/cilium.md`, Size).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -93,7 +93,7 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
     })
 }
 
-/// What an agent says that it has for itself. Of a pool in crd mode `status.ipam.used` tells the same.
+/// The addresses that an agent reports as its own. In crd mode `status.ipam.used` shows those of a pool too.
 fn own_addresses(
     addresses: &[WireAddress],
     health: Option<&WireOwn>,
@@ -110,7 +110,7 @@ fn own_addresses(
         .collect()
 }
 
-/// The CIDRs of a list. A text in odd form occupies the range that it means, and is reported as well.
+/// The CIDRs of a list. A text in unusual form occupies the range that it means, and is reported as well.
 pub(super) fn read_cidrs(
     kind: Kind,
     field: &str,
@@ -141,10 +141,10 @@ struct WireMeta {
     managed_fields: Option<Managers>,
 }
 
-/// The names of those who have written the object, without what each has written.
+/// The writers of the object, by name only.
 #[derive(Debug)]
 struct Managers {
-    /// The name of an operator's program: `cilium-operator`, or with the cloud behind it.
+    /// The name of an operator's program: `cilium-operator`, or that with a suffix for the cloud.
     operator: Option<String>,
 }
 
@@ -177,7 +177,7 @@ struct WireAddress {
     ip: String,
 }
 
-/// The addresses of something of the agent itself. What is no text is left out, and read by nobody.
+/// The addresses of an endpoint of the agent itself. A value that is no text is left out, because nothing reads it.
 #[derive(Deserialize)]
 struct WireOwn {
     #[serde(default)]
@@ -230,8 +230,8 @@ struct Keys {
 
 impl Keys {
     /// Notes a key. An address in unusual form counts both as an address and as malformed: the agent looks keys up by
-    /// canonical text, so it would offer such an address and never find it again (`docs/cilium.md`, Choosing an address). IPv4-mapped text
-    /// is an unusual form of the IPv4 address.
+    /// canonical text. So it would offer such an address and never find it again (`docs/cilium.md`, Choosing an
+    /// address). IPv4-mapped text is an unusual form of the IPv4 address.
     fn insert(&mut self, text: &str) -> Option<IpAddr> {
         let address = text.parse().ok().map(|address: IpAddr| address.to_canonical());
         if let Some(address) = address {
@@ -286,8 +286,8 @@ impl<'de> Deserialize<'de> for Used {
     }
 }
 
-/// What an agent has an address for itself for; `None` if a pod has it. Most owners are pods, and nobody asks for their
-/// names, so they are not kept.
+/// The use of an address by the agent itself; `None` if a pod has the address. Most owners are pods, and no decision
+/// needs their names, so they are not kept.
 #[derive(Debug, Clone, Copy, Default)]
 struct AgentsOwn(Option<&'static str>);
 
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(format!("{:?}", node.crd.marks), "{10.0.0.3: Released}");
     }
 
-    /// On the number line it has all of IPv4 in it, so it would occupy every IPv4 pool.
+    /// On the number line it contains all of IPv4, so it would occupy every IPv4 pool.
     #[test]
     fn an_ipv6_range_around_all_of_ipv4_is_malformed_and_takes_nothing() {
         let object = read::<CiliumNodes>(

@@ -1,6 +1,7 @@
-//! `spec.ipam.pools` of a CiliumNode on the wire: what its agent needs and has of each Cilium pool, and our patches of it.
+//! `spec.ipam.pools` of a CiliumNode on the wire: the need and the blocks of its agent in each Cilium pool, and our
+//! patches.
 //!
-//! A patch replaces a list as a whole, so each entry is kept as it was read, with fields that only a newer Cilium knows.
+//! A patch replaces a whole list, so each entry is kept as it was read, with fields that only a newer Cilium knows.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::model::node::Malformed;
 use crate::model::revision::Revision;
 use crate::net::cidr::{Cidr, Family};
 
-/// The lists; an entry that is no object is as malformed as its text.
+/// The two lists, with entries in any form: a malformed entry must not make the whole CiliumNode unreadable.
 #[derive(Default, Deserialize)]
 pub(super) struct WirePools {
     requested: Option<Vec<Value>>,
@@ -29,7 +30,8 @@ struct WireNeed {
     ipv6: u64,
 }
 
-/// Reads both lists. What is no CIDR is added to `malformed`, with the range that it means counted where there is one.
+/// Reads both lists. A text that is no canonical CIDR is added to `malformed`. The range that it means counts all the
+/// same, if it can be real.
 pub(super) fn read(pools: WirePools, malformed: &mut Vec<Malformed>) -> (Vec<Requested>, Vec<Allocated>) {
     let requested = pools.requested.unwrap_or_default().iter().map(read_requested).collect();
     let allocated = pools.allocated.unwrap_or_default();
@@ -48,7 +50,8 @@ fn read_requested(entry: &Value) -> Requested {
         .filter(|(_, needed)| *needed > 0)
         .map(|(family, needed)| (family, needed.into()))
         .collect();
-    // A Pod may ask for a pool of any name; the entry of such a name goes when the Pod goes, and answers nothing.
+    // A Pod may ask for a pool of any name. The entry for it has a need, disappears with the Pod, and answers no usage
+    // query.
     let asked_as_of = pool.strip_prefix(QUESTION).filter(|_| needed.is_empty()).and_then(Revision::parse);
     Requested { asked_as_of, pool, needed, entry: Entry(entry.to_string()) }
 }
@@ -136,7 +139,7 @@ mod tests {
         assert_eq!((allocated, malformed), (vec![], vec![]));
     }
 
-    /// Whoever may create a Pod may name any pool in it.
+    /// A user who may create Pods may name any pool in them.
     #[test]
     fn a_pool_that_is_named_like_a_question_and_needed_is_none() {
         let (requested, ..) =

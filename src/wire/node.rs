@@ -1,7 +1,7 @@
 //! The Node on the wire: labels, addresses, podCIDRs and the annotations that take their place, and nothing else of it.
 //!
-//! Addresses that are no IP addresses are skipped. A podCIDR that is none is reported. Patches of Nodes, in the mode in
-//! which they carry blocks, are made in `carrier_patch`.
+//! Addresses that are no IP addresses are skipped. A podCIDR that is no CIDR is reported. `carrier_patch` makes the
+//! patches of Nodes, in the mode in which they carry blocks.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::net::cidr::{Cidr, Family};
 const UNINITIALIZED: [&str; 2] =
     ["node.cloudprovider.kubernetes.io/uninitialized", "node.cluster.x-k8s.io/uninitialized"];
 
-/// The annotations that name these pod CIDRs to agents of every release.
+/// The annotations that name these pod CIDRs to agents of every version.
 pub(super) fn pod_cidr_annotations(cidrs: &[Cidr]) -> Map<String, Value> {
     let of_key = |(family, key): (Family, &str)| {
         let cidr = cidrs.iter().find(|cidr| cidr.family() == family)?;
@@ -29,7 +29,7 @@ pub(super) fn pod_cidr_annotations(cidrs: &[Cidr]) -> Map<String, Value> {
     POD_CIDR_ANNOTATIONS.into_iter().filter_map(of_key).collect()
 }
 
-/// The annotation that makes a later version of a carrier. On a Node it says as of which revision of the claims.
+/// The annotation that gives a carrier a later version. On a Node its value is a revision of the claims.
 pub(super) const LATER_THAN: &str = "nodeipam.io/later-than";
 
 /// Nodes.
@@ -56,7 +56,7 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
     let spec = wire.spec.unwrap_or_default();
     let taints = spec.taints.unwrap_or_default();
     let mut listed = spec.pod_cidrs.unwrap_or_default();
-    // The server keeps both alike. Whatever is only in the old field counts too.
+    // The server keeps both fields equal. A CIDR that is only in the old field counts too.
     listed.extend(spec.pod_cidr.filter(|cidr| !cidr.is_empty() && !listed.contains(cidr)));
     let mut malformed = Vec::new();
     let pod_cidrs = read_cidrs(Kind::Node, "spec.podCIDRs", listed, &mut malformed);
@@ -69,7 +69,7 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
         labels: wire.metadata.labels.unwrap_or_default(),
         deleting: meta.is_deleting(),
         uninitialized: taints.iter().any(|taint| UNINITIALIZED.contains(&taint.key.as_str())),
-        // Hostnames are among them.
+        // Hostnames are skipped.
         addresses: addresses
             .into_iter()
             .filter_map(|entry| {
@@ -84,7 +84,7 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
     })
 }
 
-/// The name of a type of addresses, where agents take over addresses of this type.
+/// The name of an address type; `None` if agents do not take over addresses of this type.
 pub(super) const fn name_of(kind: AddressKind) -> Option<&'static str> {
     match kind {
         AddressKind::Internal => Some("InternalIP"),
@@ -98,7 +98,7 @@ fn read_kind(text: &str) -> AddressKind {
     kinds.into_iter().find(|kind| name_of(*kind) == Some(text)).unwrap_or(AddressKind::Other)
 }
 
-/// The pod CIDRs in annotations. A text in odd form occupies the range that it means, and is reported as well.
+/// The pod CIDRs in annotations. A text in unusual form occupies the range that it means, and is reported as well.
 fn read_annotations(annotations: &mut BTreeMap<String, String>) -> (Vec<Annotated>, Vec<Malformed>) {
     let (mut annotated, mut malformed) = (Vec::new(), Vec::new());
     for (family, key) in POD_CIDR_ANNOTATIONS {
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(created(""), "1970-01-01T00:00:00Z");
     }
 
-    /// Without the option that has agents read annotations, such a text harms nobody.
+    /// Such a text does no harm unless an option makes agents read annotations.
     #[test]
     fn an_annotation_that_is_no_cidr_of_its_family_is_kept_apart() {
         for (text, takes) in [("10.0.0.5/28", 1), ("x", 0), ("fd00::/124", 0), ("0.0.0.0/0", 0)] {

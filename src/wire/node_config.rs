@@ -1,6 +1,6 @@
 //! CiliumNodeConfigs on the wire: which nodes one selects, and which keys of `cilium-config` it sets for them.
 //!
-//! Reading one never fails: one whose selector can't be read selects nobody. No agent starts beside such an object.
+//! Reading one never fails: an unreadable selector selects no node. No agent starts while such an object exists.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl SideKind for NodeConfig {
     }
 }
 
-/// Which nodes are selected: all by an empty selector, none without one or by one that can't be read.
+/// The selected nodes: all if the selector is empty, none if it is absent or can't be read.
 fn selector(wire: &Value) -> Option<Selector> {
     let wire: Option<LabelSelector> = Deserialize::deserialize(wire).ok()?;
     Selector::try_from(wire?).ok()

@@ -1,4 +1,4 @@
-//! The Pods of one node on the wire: who has which address there, and which of them are Cilium's agents.
+//! The Pods of one node on the wire: their addresses, and which of them are Cilium's agents.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::model::agent::{AgentPod, PodsOnNode};
 /// The field by which the Pods of one node are listed.
 pub const NODE_FIELD: &str = "spec.nodeName";
 
-/// What these Pods tell, which are all that are bound to one node. `namespace` is that of Cilium.
+/// The facts in all Pods that are bound to one node. `namespace` is that of Cilium.
 #[must_use]
 pub fn pods_on_node(pods: &[Pod], namespace: &str) -> PodsOnNode {
     let mut found = PodsOnNode::default();
@@ -30,7 +30,7 @@ pub fn pods_on_node(pods: &[Pod], namespace: &str) -> PodsOnNode {
     found
 }
 
-/// The agent in a Pod, by the label and the namespace by which agents are followed.
+/// The agent in a Pod, by the label and the namespace by which the controller finds agents.
 fn agent_in(pod: &Pod, namespace: &str) -> Option<AgentPod> {
     let (key, value) = SELECTOR.split_once('=')?;
     let is_agent = pod.metadata.namespace.as_deref() == Some(namespace)
@@ -39,15 +39,15 @@ fn agent_in(pod: &Pod, namespace: &str) -> Option<AgentPod> {
     serde_json::from_value::<SideWatched<_>>(json).ok()?.into_value()
 }
 
-/// Whether a Pod has an address of the node's pool, or waits for one. One on the network of the host has those of the
-/// node, and one that has ended has none.
+/// Whether a Pod has an address of its own, or waits for one. A Pod on the network of its host has the addresses of the
+/// node, and a finished Pod has none.
 fn needs_address(pod: &Pod) -> bool {
     let on_host = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     !on_host && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The addresses that a Pod has of the node's pool.
+/// The addresses that a Pod has of its own.
 fn addresses_of(pod: &Pod) -> Vec<IpAddr> {
     let Some(status) = pod.status.as_ref().filter(|_| needs_address(pod)) else {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! CiliumPodIPPools on the wire: which families one has, with which `maskSize` and which ranges. Nothing else is kept.
+//! CiliumPodIPPools on the wire: the families of each, with `maskSize` and ranges. Nothing else is kept.
 //!
-//! Reading one never fails: a family that can't be read counts as none, as it would for agents. A patch changes two fields
-//! of a family, and an entry that is more than a CIDR is written as it was read: fields of a newer Cilium stay.
+//! Reading one never fails: a family that can't be read counts as absent, as for agents. A patch changes two fields of
+//! a family. An entry that is more than a CIDR is written as it was read, so fields of a newer Cilium stay.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub const KIND: &str = "CiliumPodIPPool";
 /// The name in paths.
 pub const PLURAL: &str = "ciliumpodippools";
 
-/// The label by which one is known to be the controller's own, and its value.
+/// The label that marks an object of the controller, and its value.
 pub const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "cilium-node-ipam");
 
 impl SideKind for PodIpPool {
@@ -30,7 +30,7 @@ impl SideKind for PodIpPool {
         KindPath { group: GROUP, version: version.as_str(), kind: KIND, plural: PLURAL }
     }
 
-    /// What it says; `None` where it has no version.
+    /// Its content; `None` if it has no version.
     fn read(json: &str, meta: &Meta) -> Option<Self> {
         let object: Value = serde_json::from_str(json).unwrap_or_default();
         Some(Self {
@@ -43,7 +43,7 @@ impl SideKind for PodIpPool {
     }
 }
 
-/// The object that a write creates in this version; `None` where it adds to one.
+/// The object that a write creates in this version; `None` if the write adds to one.
 #[must_use]
 pub fn new_pod_ip_pool(write: &PodIpPoolWrite, version: CiliumVersion) -> Option<Value> {
     write.on.is_none().then(|| {
@@ -63,7 +63,7 @@ pub fn patch(write: &PodIpPoolWrite) -> Option<Value> {
     Some(bound_to(uid, revision, json!({"spec": spec_of(write)})))
 }
 
-/// First and last address of a CIDR are not allowed, which is the default: blocks are counted without them.
+/// Pods may not get the first and last address of a CIDR, as by default: blocks are counted without them.
 fn spec_of(write: &PodIpPoolWrite) -> Value {
     let families = write.families.iter().map(|(family, ranges)| {
         let cidrs: Vec<Value> = ranges.cidrs.iter().map(entry_of).collect();
