@@ -1,7 +1,8 @@
 //! FRRConfigurations and FRRNodeStates of frr-k8s on the wire.
 //!
-//! Everything of a template but its selector and its prefixes is carried over unread, so a field that a later version of
-//! frr-k8s adds needs no change here. Reading one never fails: an unreadable part makes it differ from the object that the controller would write.
+//! Everything of a template but its selector and its prefixes is copied unread, so a field that a later version of
+//! frr-k8s adds needs no change here. Reading one never fails: an unreadable part makes it differ from the object that
+//! the controller would write.
 
 use std::collections::BTreeSet;
 
@@ -29,10 +30,10 @@ pub const NODE_STATES: &str = "frrnodestates";
 
 /// The annotation that names the node of an FRRConfiguration of the controller.
 const NODE: &str = "nodeipam.io/node";
-/// The annotation with the sessions of an FRRConfiguration of the controller. Its `spec` can't have all of them while it has
-/// no prefixes: `withCommunity` and `withLocalPref` may not be empty.
+/// The annotation with the sessions of an FRRConfiguration of the controller. Its `spec` can't have all of them while
+/// it has no prefixes: `withCommunity` and `withLocalPref` may not be empty.
 const SESSIONS: &str = "nodeipam.io/sessions";
-/// The annotation by which a version is later than another object, without another change.
+/// The annotation that makes a version later than another object, without another change.
 const LATER_THAN: &str = "nodeipam.io/later-than";
 /// The lists of `toAdvertise` whose entries have prefixes.
 const MARKED: [&str; 2] = ["withCommunity", "withLocalPref"];
@@ -56,7 +57,7 @@ impl SideKind for FrrNodeState {
         KindPath { group: GROUP, version: VERSION, kind: "FRRNodeState", plural: NODE_STATES }
     }
 
-    /// Its content; `None` where it has no version.
+    /// Its content; `None` if it has no version.
     fn read(json: &str, meta: &Meta) -> Option<Self> {
         let object: Value = serde_json::from_str(json).unwrap_or_default();
         let running = object["status"]["runningConfig"].as_str();
@@ -78,7 +79,7 @@ fn meta(object: &Value) -> Meta {
     object.get("metadata").and_then(|meta| Meta::deserialize(meta).ok()).unwrap_or_default()
 }
 
-/// The content of an FRRConfiguration; `None` where it has no version.
+/// The content of an FRRConfiguration; `None` if it has no version.
 #[must_use]
 pub fn configuration(object: &Value) -> Option<FrrConfiguration> {
     let meta = meta(object);
@@ -141,7 +142,8 @@ fn prefixes(spec: &Value) -> BTreeSet<Cidr> {
         .collect()
 }
 
-/// Calls `of_router` for each router of a `spec`, and `to_advertise` for the `toAdvertise` and the families of each neighbor.
+/// Calls `of_router` for each router of a `spec`, and `to_advertise` for `toAdvertise` and the families of each
+/// neighbor.
 fn change(
     spec: &mut Value,
     of_router: impl Fn(&mut Map<String, Value>),
@@ -230,7 +232,7 @@ fn spec_of(sessions: &Sessions, hostname: &str, prefixes: &BTreeSet<Cidr>) -> Va
     spec
 }
 
-/// The object that a write creates, or puts in the place of the present one; `None` where it deletes that.
+/// The object that a write creates or replaces; `None` if the write deletes it.
 #[must_use]
 pub fn object(write: &FrrWrite, namespace: &str) -> Option<Value> {
     let none = BTreeSet::new();
@@ -266,7 +268,7 @@ mod tests {
     use super::*;
     use crate::model::revision::Revision;
 
-    /// A template with all that carries prefixes.
+    /// A template with every field that has prefixes.
     fn template() -> Value {
         json!({
             "metadata": {"name": "template", "uid": "t", "resourceVersion": "5"},

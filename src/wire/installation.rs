@@ -1,7 +1,7 @@
-//! The objects that say whether the controller can be installed: DaemonSets, Deployments and Pods with their arguments,
-//! APIServices, and our definitions.
+//! The objects that show whether the controller can be installed: DaemonSets, Deployments and Pods with their
+//! arguments, APIServices, and our definitions.
 //!
-//! Knows no rule about them. A field that can't be read counts as absent: none of these objects is ours.
+//! Knows no rule about them. A field that can't be read counts as absent: most of these objects are not ours.
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub fn cilium_operator(object: &Value) -> Option<Process> {
     (is_named || is_labelled).then(|| process("Deployment", object, &object["spec"]["template"]["spec"]))
 }
 
-/// The process in a Pod of kube-controller-manager; `None` for another Pod, and for one without its arguments.
+/// The process in a Pod of kube-controller-manager; `None` for another Pod, and for a Pod without arguments.
 #[must_use]
 pub fn controller_manager(object: &Value) -> Option<Process> {
     let labels = &object["metadata"]["labels"];

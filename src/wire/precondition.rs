@@ -1,4 +1,4 @@
-//! What every patch carries: the version of the object that it was decided on.
+//! The precondition of every patch: the version of the object that it was decided on.
 
 use std::fmt::Display;
 

@@ -1,7 +1,7 @@
 //! Objects of kinds beside the world, as a watch or a list shows them.
 //!
-//! Reading one never fails: what can't be read of it is not known. Knows no kind: each implements [`SideKind`] in its
-//! own file.
+//! Reading one never fails: the parts that can't be read are unknown. Knows no kind: each implements [`SideKind`] in
+//! its own file.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -14,16 +14,16 @@ use serde_json::value::RawValue;
 
 use super::watched::Meta;
 
-/// How the objects of one kind are found and read. The kind implements it as the value that the core knows of an object.
+/// How the objects of one kind are found and read. The kind implements it as the value that the core has of an object.
 pub trait SideKind: Debug + Clone + Send + Sync + 'static {
-    /// What has to be known to find them, such as the version that the server serves.
+    /// The facts needed to find them, such as the version that the server serves.
     type Served: Send + Sync + 'static;
 
     /// Where they are.
     #[must_use]
     fn path(served: &Self::Served) -> KindPath;
 
-    /// What an object says; `None` where nothing can be known of it.
+    /// The value of an object; `None` if nothing can be known of it.
     #[must_use]
     fn read(json: &str, meta: &Meta) -> Option<Self>;
 }
@@ -49,7 +49,7 @@ pub struct SideWatched<V> {
 }
 
 impl<V> SideWatched<V> {
-    /// What it says; `None` where nothing can be known of it.
+    /// The value; `None` if nothing can be known of the object.
     #[must_use]
     pub fn into_value(self) -> Option<V> {
         self.value

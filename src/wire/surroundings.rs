@@ -1,7 +1,7 @@
-//! The objects that only an audit reads: Pods, ranges of Services and load balancers, definitions, and the field managers
-//! of our own objects.
+//! The objects that only an audit reads: Pods, ranges of Services and load balancers, definitions, and the field
+//! managers of our own objects.
 //!
-//! Knows no rule about them. A field that can't be read counts as absent: none of these objects is ours.
+//! Knows no rule about them. A field that can't be read counts as absent: most of these objects are not ours.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::model::surroundings::{
 use crate::net::cidr::Cidr;
 use crate::net::notation::Span;
 
-/// Adds an object of any kind. Objects of other kinds, and fields without interest for an audit, are ignored.
+/// Adds an object of any kind. Objects of other kinds, and fields that no audit needs, are ignored.
 pub fn add(around: &mut Surroundings, object: &Value, own_writer: &str) {
     match text(&object["kind"]) {
         "Pod" => around.pods.extend(pod(object)),
@@ -60,7 +60,7 @@ fn single(address: &str) -> Option<Cidr> {
     address.parse::<IpAddr>().ok().map(|address| Cidr::single(address.to_canonical()))
 }
 
-/// A Pod that has addresses of its own: not on the network of its host, and not finished.
+/// A Pod that has addresses of its own: it is not on the network of its host, and not finished.
 fn pod(object: &Value) -> Option<PodAddresses> {
     let (spec, status) = (&object["spec"], &object["status"]);
     if spec["hostNetwork"] == true || matches!(text(&status["phase"]), "Succeeded" | "Failed") {

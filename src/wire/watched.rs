@@ -1,9 +1,8 @@
-//! One guard around every object that a watch or list brings: it is read straight into what the world keeps, and
-//! one that can't be read is a value too.
+//! A guard around every object that a watch or a list shows. It reads the object straight into the value that the world
+//! keeps, and an unreadable object becomes a value too.
 //!
-//! Without it a single bad object fails the whole page of a list every time, and is silently dropped from a watch.
-//! Knows no kind: each kind implements [`Wire`] in its own file. Keeps the invariant that reading a [`Watched`] never
-//! fails on valid JSON.
+//! Without it, a single bad object fails the whole page of a list every time, and a watch drops it silently. Knows no
+//! kind: each kind implements [`Wire`] in its own file. Invariant: reading a [`Watched`] never fails on valid JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -25,18 +24,18 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::wire::rules;
 
-/// The shortest prefixes of one node, as any mode of Cilium or Kubernetes gives it. By default a node gets a /24, and /64
-/// or /120 of IPv6, both settable; a /16 has a hundred times the addresses that a kubelet has pods for, and a /48 is what
-/// a whole site gets (RFC 4193, RFC 6177). The range of a cluster is mostly wider: `10.0.0.0/8`.
+/// The shortest prefixes that one node can have in any mode of Cilium or Kubernetes. By default a node gets a /24, and
+/// /64 or /120 of IPv6; both can be set. A /16 has a hundred times the addresses that a kubelet needs for its pods. A
+/// /48 is the prefix of a whole site (RFC 4193, RFC 6177). The range of a cluster is mostly wider: `10.0.0.0/8`.
 const SHORTEST_OF_A_NODE: (u8, u8) = (16, 48);
 /// The shortest prefixes of a pool: no private range is larger than `10.0.0.0/8` (RFC 1918) and `fd00::/8` (RFC 4193).
 const SHORTEST_OF_A_POOL: (u8, u8) = (8, 8);
 
-/// Whether a range that an object of this kind names can be real: a claim has one block, and other objects of nodes have
-/// what one node can have. A wider one is a mistake, and would occupy every pool of the cluster.
+/// Whether a range in an object of this kind can be real: a claim has one block, and other objects of nodes have at
+/// most the addresses of one node. A wider range is a mistake, and would occupy every pool of the cluster.
 ///
-/// So would an IPv6 range around the IPv4-mapped addresses, such as `::/64`: on the number line it has all of IPv4 in
-/// it. No pool can have IPv6 addresses of that range.
+/// So would an IPv6 range around the IPv4-mapped addresses, such as `::/64`: on the number line it contains all of
+/// IPv4. No pool can have IPv6 addresses of that range.
 pub(super) fn can_be_real(kind: Kind, range: Cidr) -> bool {
     let (ipv4, ipv6) = match kind {
         Kind::Claim => (rules::LARGEST_IPV4_BLOCK, rules::LARGEST_IPV6_BLOCK),
@@ -68,7 +67,7 @@ pub struct Meta {
     deletion_timestamp: Option<String>,
 }
 
-/// What a watch asks of an object.
+/// The metadata that a watch needs of an object.
 impl From<Meta> for ObjectMeta {
     fn from(meta: Meta) -> Self {
         Self {
@@ -81,19 +80,19 @@ impl From<Meta> for ObjectMeta {
 }
 
 impl Meta {
-    /// The version, of the store of the object's kind; `None` where it is no positive integer.
+    /// The version, of the store of the object's kind; `None` if it is not a positive integer.
     #[must_use]
     pub fn revision<S: Store>(&self) -> Option<Revision<S>> {
         Revision::parse(&self.resource_version)
     }
 
-    /// When the object was created; the epoch, and so the oldest of all, where that can't be read.
+    /// When the object was created. If that can't be read: the epoch, and so the object counts as the oldest of all.
     #[must_use]
     pub fn created(&self) -> Timestamp {
         self.creation_timestamp.as_deref().and_then(|text| text.parse().ok()).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
-    /// Whether somebody deletes the object.
+    /// Whether the object is being deleted.
     #[must_use]
     pub fn is_deleting(&self) -> bool {
         self.deletion_timestamp.is_some()
@@ -113,13 +112,13 @@ pub trait Wire: std::fmt::Debug + Clone + Send + Sync + 'static {
     /// The store that objects of the kind live in.
     type Store: Store;
 
-    /// The node that an object which can't be read belongs to, if it names one.
+    /// The node of an unreadable object, if it names one.
     #[must_use]
     fn node_named_in(_object: &Value) -> Option<NodeName> {
         None
     }
 
-    /// The pool that an object which can't be read was cut from, if it names one.
+    /// The pool of an unreadable object, if it names one.
     #[must_use]
     fn pool_named_in(_object: &Value) -> Option<PoolName> {
         None
@@ -218,12 +217,12 @@ impl<W: Wire> Resource for Watched<W> {
     }
 }
 
-/// What an object that can't be read names.
+/// The addresses and ranges in an unreadable object.
 struct Named {
     kind: Kind,
     /// The addresses, and the ranges that can be real.
     taken: AddressSet,
-    /// The ranges that can't.
+    /// The ranges that can't be real.
     too_wide: BTreeSet<Cidr>,
 }
 
@@ -255,7 +254,7 @@ impl Named {
     }
 }
 
-/// Every address and prefix anywhere in an object that can't be read, except in its metadata.
+/// Every address and prefix anywhere in an unreadable object, except in its metadata.
 fn every_address_in(kind: Kind, object: &Value) -> Named {
     let mut named = Named { kind, taken: AddressSet::new(), too_wide: BTreeSet::new() };
     let Value::Object(fields) = object else {
@@ -289,7 +288,7 @@ pub(super) mod tests {
         serde_json::from_str::<Watched<W>>(json).unwrap().into_object()
     }
 
-    /// A kind of which no object can be read.
+    /// A kind without readable objects.
     #[derive(Debug, Clone)]
     struct Refused;
 
@@ -341,7 +340,7 @@ pub(super) mod tests {
         );
     }
 
-    /// A claim has one block, and the definition of claims bounds that.
+    /// A claim has one block, and the definition of claims limits its size.
     #[test]
     fn a_claim_takes_no_more_than_the_largest_block() {
         let object = read::<crate::wire::Claims>(

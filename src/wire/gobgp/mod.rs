@@ -1,7 +1,8 @@
-//! Paths in the API of GoBGP 4: what the exporter sends, and what a list shows.
+//! Paths in the API of GoBGP 4: those that the exporter sends, and those that a list or an event shows.
 //!
-//! Talks to no daemon. The types are generated from the part of GoBGP's definitions that is used (`api.proto`); a test compares them
-//! (`tests/it/gobgp_api.rs`). A path is the exporter's own if it was added by the API with the exporter's path identifier.
+//! Talks to no daemon. The types are generated from the used part of GoBGP's definitions (`api.proto`); a test compares
+//! them (`tests/it/gobgp_api.rs`). A path is the exporter's own if it was added by the API with the exporter's path
+//! identifier.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,16 +36,17 @@ pub mod method {
 /// `IGP`: the prefixes are inside the network.
 const ORIGIN_IGP: u32 = 0;
 
-/// The identifier that marks the exporter's paths. GoBGP keeps it to itself, unless a peer asks for several paths per prefix.
+/// The identifier that marks the exporter's paths. GoBGP does not announce it, unless a peer asks for several paths per
+/// prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathId(pub u32);
 
 impl PathId {
-    /// The default. No other program has it by chance.
+    /// The default: a number that no other program has by chance.
     pub const DEFAULT: Self = Self(1_852_403_041);
 }
 
-/// The request that adds a path, at this second of the wall clock, which GoBGP shows as its age.
+/// The request that adds a path at this second of the wall clock, from which GoBGP shows its age.
 #[must_use]
 pub fn add(prefix: Cidr, path: &RibPath, id: PathId, second: i64) -> api::AddPathRequest {
     let mut added = path_of(prefix, path.next_hop, id);
@@ -76,7 +78,8 @@ pub fn list(family: Family) -> api::ListPathRequest {
     api::ListPathRequest { table_type: api::TableType::Global.into(), family: Some(family_of(family)) }
 }
 
-/// The request for all changes of best paths. GoBGP first shows the sessions of its peers: changes from then on are events.
+/// The request for all changes of best paths. GoBGP first shows the sessions of its peers; changes from then on are
+/// events.
 #[must_use]
 pub fn watch() -> api::WatchEventRequest {
     let filters = vec![Filter { r#type: filter::Type::Best.into() }];
@@ -104,7 +107,7 @@ pub fn best_paths(event: &api::WatchEventResponse, id: PathId) -> Vec<(Cidr, Bes
 pub fn enter(destination: &api::Destination, id: PathId, rib: &mut Rib) {
     let local = destination.paths.iter().filter(|path| path.neighbor_ip.is_empty());
     for path in local {
-        // One of another writer for which no block can be is of no interest.
+        // A path of another writer whose prefix can't be that of a block does not matter.
         let Some(prefix) = prefix_of(path).or_else(|| destination.prefix.parse().ok()) else { continue };
         if path.identifier == id.0 {
             rib.own.insert(prefix, read(path));
