@@ -1,8 +1,8 @@
 //! The verdict of the API server on a NodeIPPool or NodeIPBlock, without a server.
 //!
 //! Checks in the order of the server: unknown fields, defaults, the structural schema, then the CEL rules of the
-//! definitions that are installed. The strict reading of the controller comes last. Knows nothing of other objects, such
-//! as pools that overlap.
+//! definitions that are installed. The strict reading of the controller comes last. Knows nothing of other objects,
+//! such as pools that overlap.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ use crate::model::claim::Claim;
 use crate::model::pool::Pool;
 use crate::net::cidr::Family;
 
-/// Whether the document claims to be of this API group, in whatever version or kind.
+/// Whether the document claims to be of this API group, in any version or kind.
 ///
 /// Also true for our kinds under a misspelt group: such a document is meant for us and must not be skipped.
 #[must_use]
@@ -33,7 +33,7 @@ pub fn check_document(document: &Value) -> Vec<FieldError> {
     check(document, None)
 }
 
-/// Everything that is wrong with an update of `old` to `new`: rules of one object, and those that bind the two.
+/// Everything that is wrong with an update of `old` to `new`: rules of one object, and rules between the two.
 #[must_use]
 pub fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
     check(new, Some(old))
@@ -47,7 +47,7 @@ pub fn offline_pool(document: &Value) -> Option<Pool> {
     read_pool(document).map(|(_, pool)| pool)
 }
 
-/// What the server accepts of a pool and what will not work as it is written; nothing if something is wrong with it.
+/// Settings of a pool that the server accepts and that will not work as written; nothing if a rule is broken.
 #[must_use]
 pub fn warnings(document: &Value) -> Vec<FieldError> {
     read_pool(document).map(|(wire, pool)| advice::warnings(&wire, &pool)).unwrap_or_default()
@@ -89,8 +89,8 @@ fn check(document: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if blocked.is_empty() {
         let old = old.map(|old| prepared(definition, old));
         let read = read(&document);
-        // One cause is reported once: first as the schema says it, then as the strict reading does, which knows the
-        // value where a CEL rule only knows the list that holds it.
+        // One cause is reported once: first by the schema, then by the strict reading. The latter knows the value, and
+        // a CEL rule only the list around it.
         let unreadable = read.iter().any(|error| error.field.is_empty());
         if !unreadable || errors.is_empty() {
             add_unless_reported(&mut errors, read);
@@ -151,7 +151,7 @@ fn prepared(definition: &Definition, document: &Value) -> Value {
     document
 }
 
-/// Stands in for what the server adds, so that the reading meant for stored objects can be used.
+/// Adds stand-ins for the fields of the server, so that an object can be read like a stored one.
 fn with_server_fields(mut document: Value) -> Value {
     if let Some(metadata) = document["metadata"].as_object_mut() {
         metadata.insert("uid".into(), "offline".into());
@@ -167,7 +167,7 @@ fn errors_of<T: DeserializeOwned>(
 ) -> Vec<FieldError> {
     match serde_json::from_value::<T>(with_server_fields(document.clone())) {
         Ok(object) => read(&object).err().map(|invalid| invalid.errors).unwrap_or_default(),
-        // What can't be read breaks the schema, which has reported the field; this error knows none.
+        // An unreadable object breaks the schema, which has reported the field; this error knows none.
         Err(error) => vec![FieldError::absent("", format!("can't be read: {error}"))],
     }
 }
@@ -182,7 +182,7 @@ fn cel_errors(definition: &Definition, document: &Value, old: Option<&Value>) ->
         Err(errors) => errors
             .into_iter()
             .map(|error| {
-                // The path of a rule of the root with a fieldPath begins with a dot.
+                // The path of a rule of the root with a fieldPath starts with a dot.
                 let field = error.field_path.trim_start_matches('.');
                 match value_at(document, field) {
                     Some(value) => FieldError::new(field, value, error.message),

@@ -1,7 +1,7 @@
 //! The controller's own ConfigMap, by which an administrator freezes it.
 //!
-//! Whoever writes into this ConfigMap wants to stop something. So what can't be understood stops everything that a
-//! switch can stop, and the text of the [`Freeze`] says what to correct.
+//! A user who writes into this ConfigMap wants to stop something. So an unknown value of a switch counts as `true`, an
+//! unknown key freezes all writes, and the text of the [`Freeze`] names the correction.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::model::names::ten_of;
 /// The name of the ConfigMap.
 pub const CONFIG_MAP: &str = "cilium-node-ipam";
 
-/// The key whose text is shown wherever the freeze is.
+/// The key of the reason, which is shown wherever the freeze is.
 pub const REASON: &str = "reason";
 
-/// The longest text of others that is shown, in characters: a line of a log or of an event.
+/// The maximum number of characters of a text of another writer that are shown: a line of a log or of an event.
 const LONGEST_TEXT: usize = 256;
 
 /// The key of a switch.
@@ -28,14 +28,14 @@ pub const fn key_of(switch: Switch) -> &'static str {
     }
 }
 
-/// What the ConfigMap in this namespace says. Where there is none, nothing is frozen.
+/// The freeze that the ConfigMap in this namespace sets. Without a ConfigMap nothing is frozen.
 #[must_use]
 pub fn freeze_of(found: Option<&ConfigMap>, namespace: &str) -> Freeze {
     let Some(found) = found else {
         return Freeze::default();
     };
     let texts = found.data.iter().flatten().map(|(key, value)| (key.as_str(), value.trim()));
-    // What is not UTF-8 text lies here.
+    // Values that are not UTF-8 text.
     let binary = found.binary_data.iter().flatten().map(|(key, _)| (key.as_str(), "(binary data)"));
     let values: BTreeMap<&str, &str> = texts.chain(binary).collect();
     let name = format!("ConfigMap {namespace}/{CONFIG_MAP}");
@@ -72,7 +72,7 @@ pub fn freeze_of(found: Option<&ConfigMap>, namespace: &str) -> Freeze {
     Freeze::of(on)
 }
 
-/// A text of others in one line, cut where it is long.
+/// A text of another writer in one line, cut if it is long.
 fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().filter(|char| !char.is_control()).take(LONGEST_TEXT).collect()

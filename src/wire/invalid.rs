@@ -1,4 +1,4 @@
-//! What is wrong with an object of this API: one value per broken rule, at the field where the server reports it.
+//! The errors of an object of this API: one value per broken rule, at the field where the server reports it.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct FieldError {
     /// The path of the field as the API server prints it, `spec.ipv4.cidrs[0].cidr`.
     pub field: String,
-    /// The value found there, as JSON; empty where there is none.
+    /// The value found there, as JSON; empty if there is none.
     pub value: String,
     /// The rule that it breaks.
     pub rule: String,
@@ -43,7 +43,7 @@ impl fmt::Display for FieldError {
 /// An object that can't be used, with every rule that it breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidObject {
-    /// What is wrong; never empty.
+    /// The broken rules; never empty.
     pub errors: Vec<FieldError>,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for InvalidObject {
 
 impl std::error::Error for InvalidObject {}
 
-/// Keeps one finding on one line: nobody reads a whole object as a value.
+/// Keeps an error on one line: a whole object as a value would not be read.
 fn shortened(mut value: String) -> String {
     const LONGEST: usize = 120;
     if value.len() > LONGEST {

@@ -1,6 +1,6 @@
-//! Enums of the API that say the same as one of the model, and their conversion in both directions.
+//! Enums of the API that have the same variants as an enum of the model, and their conversion in both directions.
 //!
-//! There are two types because that of the API derives its schema, and values of the model are not a format.
+//! There are two types because the one of the API derives its schema, and values of the model are not a format.
 
 /// Converts two enums with the same variants into each other.
 macro_rules! mirror {

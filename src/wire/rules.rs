@@ -1,4 +1,4 @@
-//! The rules of the API as sentences and as limits: what the server, `validate` and the parsers say alike.
+//! The rules of the API, as sentences and as limits, for the server, `validate` and the parsers alike.
 //!
 //! Each sentence completes "the value …", so that a message can be read by itself.
 
@@ -13,7 +13,7 @@ pub const FAMILY_STAYS: &str =
 /// The size of blocks never changes.
 pub const BLOCK_SIZE_IMMUTABLE: &str =
     "is immutable, because held blocks have this size: create another pool for another size";
-/// The name under which blocks are carried never changes.
+/// The name under which blocks are published never changes.
 pub const POD_IP_POOL_FIXED: &str = "is immutable, because blocks are published under this name: create \
      another pool for another name";
 /// The name of a CiliumPodIPPool.
@@ -70,13 +70,13 @@ pub const MAX_COMMUNITIES: u32 = 16;
 /// The claim's name is the lock on the block.
 pub const NAME_IS_CIDR: &str =
     "must be the CIDR: 10.0.0.32-27 for 10.0.0.32/27, IPv6 exploded with `-` in place of `:` and `/`";
-/// The name under which a claim is carried, and the CiliumNode that it was made for, are fixed when it is created.
+/// The name under which a claim is published, and the CiliumNode that it was made for, are fixed when it is created.
 pub const FIXED_WHEN_CREATED: &str = "is immutable, and can be neither added nor removed";
-/// What a claim says of its block is fixed when it is created.
+/// The block, the pool, the node and the excluded addresses of a claim are fixed when it is created.
 pub const IMMUTABLE: &str = "is immutable";
-/// Withheld addresses as text.
+/// Excluded addresses as text.
 pub const WITHHELD_TEXT: &str = "must be an address or a masked CIDR in canonical form";
-/// Withheld addresses lie in the block.
+/// Excluded addresses lie in the block.
 pub const WITHHELD_INSIDE: &str = "must lie in cidr";
 /// A claim has a reason when it leaves its node.
 pub const REASON_WITH_STATE: &str = "must be set in the states Releasing and Cooling and in no other state";
@@ -92,7 +92,7 @@ pub const TRANSITION: &str = "must follow the table of states: Held to Draining 
      or Releasing (Reclaimed, NodeGone); Releasing to Cooling with the same reason, to Held, or with Reclaimed \
      to Draining; Cooling to Held";
 
-/// How names of ours begin, which no CiliumPodIPPool may have.
+/// The prefix of names of ours, which no name of a CiliumPodIPPool may have.
 pub const OURS: &str = "nodeipam.io-";
 /// The prefix length of the largest IPv4 block of any mode; each mode has its own limit within it.
 pub const LARGEST_IPV4_BLOCK: u8 = widest_block(Family::V4);
@@ -116,20 +116,20 @@ pub const MAX_SELECTOR_TERMS: u32 = 32;
 pub const MAX_SELECTOR_VALUES: u32 = 64;
 /// Longest text of a duration.
 pub const MAX_DURATION_TEXT: u32 = 32;
-/// Longest duration: a year of cooling is a block that was forgotten.
+/// Longest duration: a block that cools for more than a year was forgotten.
 pub const MAX_DURATION_SECONDS: u64 = 8760 * 3600;
 /// The smallest value of `perNode.maxAddresses`: an agent takes router, health and ingress addresses
 /// before the first pod (`docs/cilium.md`, Start).
 pub const MIN_ADDRESSES_PER_NODE: u32 = 4;
-/// The longest text of a range in a pool. More than a CIDR has, so that a range in another notation, such as
-/// `10.0.0.0-10.0.0.255`, is refused with the reason; with more the rules exceed the server's cost budget.
+/// The longest text of a range in a pool. A CIDR is shorter, so a range in another notation, such as
+/// `10.0.0.0-10.0.0.255`, is refused with the reason. With a longer limit the rules exceed the server's cost budget.
 pub const MAX_RANGE_TEXT: u32 = 64;
 /// The longest IPv6 CIDR: eight groups of four and `/128`.
 pub const MAX_IPV6_CIDR_TEXT: u32 = 43;
-/// The maximum number of entries of `withheld`: every second address of the largest block; of more, some would merge.
+/// The maximum number of entries of `excluded`: every second address of the largest block; of more, some would merge.
 pub const MAX_WITHHELD: u32 = MAX_ADDRESSES_PER_NODE / 2;
 
-/// What no pod can use: RFC 1122 section 3.2.1.3, RFC 3927, RFC 5771.
+/// Ranges that no pod can use: RFC 1122 section 3.2.1.3, RFC 3927, RFC 5771.
 pub const UNUSABLE_IPV4: [&str; 4] = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4"];
-/// What no pod can use: RFC 4291 sections 2.5.2, 2.5.3, 2.5.5, 2.5.6 and 2.7.
+/// Ranges that no pod can use: RFC 4291 sections 2.5.2, 2.5.3, 2.5.5, 2.5.6 and 2.7.
 pub const UNUSABLE_IPV6: [&str; 3] = ["::/64", "fe80::/10", "ff00::/8"];
