@@ -353,7 +353,7 @@ pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
         .then(|| bound_to(&update.uid, update.revision, json!({ "metadata": { "finalizers": others } })))
 }
 
-/// The excluded addresses within a block, in as few prefixes as possible; single addresses are written without a length.
+/// The excluded addresses within a block, in as few prefixes as possible; single addresses have no length.
 fn withheld_text(cidr: Cidr, withheld: &AddressSet) -> Vec<String> {
     withheld
         .within(cidr)

@@ -1,8 +1,8 @@
 //! FRRConfigurations and FRRNodeStates of frr-k8s on the wire.
 //!
-//! Everything of a template but its selector and its prefixes is copied unread, so a field that a later version of
-//! frr-k8s adds needs no change here. Reading one never fails: an unreadable part makes it differ from the object that
-//! the controller would write.
+//! A template is copied unread, except for its selector and its prefixes: a field that a later version of frr-k8s adds
+//! needs no change here. Reading one never fails: an unreadable part makes it differ from the object that the
+//! controller would write.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One broken rule: which field, which value it has, and what is allowed.
+/// One broken rule: the field, its value, and the rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldError {
     /// The path of the field as the API server prints it, `spec.ipv4.cidrs[0].cidr`.

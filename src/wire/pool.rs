@@ -144,8 +144,8 @@ pub struct NodeIPPoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<NodeSelector>,
 
-    /// In Cilium's mode multi-pool: the CiliumPodIPPool under which Cilium serves this pool's blocks. Immutable. Default:
-    /// Cilium's default pool (`ipam-default-ip-pool`). No effect in other modes.
+    /// In Cilium's mode multi-pool: the CiliumPodIPPool under which Cilium serves this pool's blocks. Immutable.
+    /// Default: Cilium's default pool (`ipam-default-ip-pool`). No effect in other modes.
     #[serde(default, rename = "podIPPool", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::pod_ip_pool")]
     pub pod_ip_pool: Option<String>,
@@ -160,19 +160,19 @@ pub struct NodeIPPoolSpec {
     #[schemars(schema_with = "ranges::ipv6_ranges")]
     pub ipv6: Option<Ranges>,
 
-    /// Whether pods may get the first and last address of an IPv4 block. Blocks of /31 and /32 always offer all addresses.
-    /// Default: false.
+    /// Whether pods may get the first and last address of an IPv4 block. Blocks of /31 and /32 always offer all
+    /// addresses. Default: false.
     #[serde(default, rename = "allowFirstLastIPs")]
     pub allow_first_last_ips: bool,
 
-    /// Limits of one node in each family, over its blocks of all pools. Only the limits of the node's first pool count: the
-    /// pool with the highest priority that can give blocks of the family. In the mode multi-pool each CiliumPodIPPool has
-    /// its own first pool.
+    /// Limits of one node in each family, over its blocks of all pools. Only the limits of the node's first pool count:
+    /// the pool with the highest priority that can give blocks of the family. In the mode multi-pool each
+    /// CiliumPodIPPool has its own first pool.
     #[serde(default)]
     pub per_node: PerNode,
 
-    /// When a node gets another block: one of the two thresholds is enough. Only the thresholds of the node's first pool
-    /// count.
+    /// When a node gets another block: one of the two thresholds is enough. Only the thresholds of the node's first
+    /// pool count.
     #[serde(default)]
     pub expand: Expand,
 
@@ -250,7 +250,7 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// What one node may hold, in each family.
+/// Limits of one node in each family.
 #[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -269,7 +269,8 @@ pub struct PerNode {
     #[schemars(range(min = 1, max = rules::MAX_BLOCKS_PER_NODE))]
     pub max_blocks: i32,
 
-    /// Maximum number of addresses. All agents of the cluster receive every change of a node's addresses. Default: 1024.
+    /// Maximum number of addresses. All agents of the cluster receive every change of a node's addresses. Default:
+    /// 1024.
     #[serde(default = "defaults::max_addresses")]
     #[schemars(range(min = rules::MIN_ADDRESSES_PER_NODE, max = crate::model::pool::MAX_ADDRESSES_PER_NODE))]
     pub max_addresses: i32,
@@ -294,7 +295,8 @@ pub struct Expand {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reclaim {
-    /// Enabled reclaims blocks. DryRun reports the blocks that Enabled would reclaim. Disabled does neither. Default: DryRun.
+    /// Enabled reclaims blocks. DryRun reports the blocks that Enabled would reclaim. Disabled does neither. Default:
+    /// DryRun.
     #[serde(default)]
     pub mode: ReclaimMode,
 
@@ -364,7 +366,7 @@ pub fn finalizers_patch(write: &PoolFinalizersWrite) -> Value {
     bound_to(&write.uid, write.revision, json!({ "metadata": { "finalizers": write.finalizers } }))
 }
 
-/// The defaults of the model as the API writes them: they are in the schema, and are read where the schema wrote none.
+/// The defaults of the model as the API writes them: they are in the schema, and are read if the schema wrote none.
 mod defaults {
     use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Schemas that a derive can't write: text with CEL rules, and the last touches that make a generated schema one that
-//! reads well and fits the server's cost budget.
+//! Schemas that a derive can't write: text with CEL rules, and the last changes that make a generated schema readable
+//! and fit the server's cost budget.
 //!
 //! Everything has a `maxLength` or `maxItems`: the server estimates the cost of a rule from them and refuses the
 //! CustomResourceDefinition where it can't.
@@ -97,7 +97,7 @@ pub(super) fn immutable_object_name(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// The name of a CiliumPodIPPool. One that begins like the questions to agents can't be told from them.
+/// The name of a CiliumPodIPPool. It may not start like a usage query, because the two could not be distinguished.
 pub(super) fn pod_ip_pool(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = object_name(generator);
     let is_no_question = rule("!self.startsWith('nodeipam.io-')", rules::POD_IP_POOL);

@@ -1,7 +1,8 @@
 //! Structural schemas as the API server applies them: unknown fields, defaults, values.
 //!
-//! Knows the keywords that our own definitions use and no others; a test fails when a definition uses another one.
-//! Why this is our own and neither kube's nor a general validator: `docs/decisions/0007-own-schema-walker-for-the-offline-check.md`.
+//! Knows the keywords that our own definitions use and no others; a test fails when a definition uses another one. Why
+//! this is our own and neither kube's nor a general validator:
+//! `docs/decisions/0007-own-schema-walker-for-the-offline-check.md`.
 //!
 //! Facts about the server: kube-apiserver's `ValidateCustomResource` for the keywords, structural defaulting for
 //! [`apply_defaults`], strict field validation for [`unknown_fields`].
@@ -14,14 +15,14 @@ use crate::model::counted::counted;
 
 /// A value that breaks its schema.
 pub(super) struct Violation {
-    /// Where, what, and which rule.
+    /// The field, its value, and the rule.
     pub(super) error: FieldError,
     /// Whether the server stops here and evaluates no CEL rule: it does for a wrong type, a missing value, a value that
     /// is not in the enum, and for too long texts and lists.
     pub(super) blocking: bool,
 }
 
-/// The fields that every object has, whatever its schema says.
+/// The fields that every object has, with any schema.
 const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Fills in defaults, also in place of `null` and within a default.
@@ -275,7 +276,7 @@ impl Walk {
     }
 }
 
-/// What a pattern of our definitions demands, as a person would say it.
+/// The demand of a pattern of our definitions, in words.
 fn in_words(pattern: &str) -> Option<&'static str> {
     match pattern {
         rules::DURATION_PATTERN => Some(rules::DURATION),

@@ -1,4 +1,4 @@
-//! Warnings about one pool by itself: settings that the server accepts and that will not work as written, or will hurt.
+//! Warnings about one pool by itself: settings that the server accepts and that will not work as written, or do harm.
 //!
 //! Knows no cluster. A warning is a [`FieldError`] with the consequence as its rule.
 
@@ -21,7 +21,7 @@ pub(in crate::wire) fn warnings(wire: &NodeIPPool, pool: &Pool) -> Vec<FieldErro
             Family::V4 => &wire.spec.ipv4,
             Family::V6 => &wire.spec.ipv6,
         };
-        // The model keeps CIDRs in numeric order, the field says where they are written.
+        // The model keeps CIDRs in numeric order; the path of a field has their order in the object.
         let written: Vec<&str> =
             declared.iter().flat_map(|ranges| &ranges.cidrs).map(|range| range.cidr.as_str()).collect();
         warnings.extend(excluded(pool, *family, ranges, &written));
@@ -115,7 +115,7 @@ fn few_blocks(pool: &Pool, family: Family) -> Option<FieldError> {
     let (n_blocks, per_node) = (blocks(pool, family), pool.per_node);
     let has = format!("has {}", counted(n_blocks, "block"));
     let rule = if n_blocks == 0 {
-        // All excluded or not Active: on purpose, or reported by itself.
+        // All are excluded or not Active: on purpose, or another warning says so.
         return None;
     } else if n_blocks < per_node.initial_blocks.into() {
         format!(
@@ -188,9 +188,9 @@ fn excluding_nothing(family: Family, ranges: &Ranges) -> impl Iterator<Item = Fi
     )
 }
 
-/// Blocks that not every mode of Cilium takes. A file does not tell the mode.
+/// Blocks that are too large for some modes of Cilium. A file does not show the mode.
 fn wide(family: Family, ranges: &Ranges) -> Option<FieldError> {
-    // 1024 addresses, which `perNode.maxAddresses` has room for unless it is set.
+    // 1024 addresses: the default of `perNode.maxAddresses`.
     let everywhere = family.bits() - 10;
     (ranges.block_prefix < everywhere).then(|| {
         let rule = format!(
@@ -201,7 +201,7 @@ fn wide(family: Family, ranges: &Ranges) -> Option<FieldError> {
     })
 }
 
-/// A first grant or a threshold that no node can reach within `perNode`, if it holds whole blocks of this pool only.
+/// A first grant or a threshold that no node can reach within `perNode`, if it holds only complete blocks of this pool.
 fn beyond_limits(pool: &Pool, family: Family) -> Vec<FieldError> {
     let (per_node, free_below) = (pool.per_node, pool.expand.free_below);
     let of_block = pool.max_offered(family);
@@ -222,7 +222,7 @@ fn beyond_limits(pool: &Pool, family: Family) -> Vec<FieldError> {
         warnings.push(FieldError::new("spec.perNode.initialBlocks", &per_node.initial_blocks, rule));
     }
     let most = of_block * blocks_that_fit.min(per_node.max_blocks.into());
-    // An agent keeps an address of the first block for itself, so that many are never free.
+    // An agent keeps an address of the first block for itself, so a node never has all of them free.
     if u128::from(free_below) >= most {
         let rule = format!(
             "is more than a node can have free: it gets at most {} (perNode.maxBlocks {}, perNode.maxAddresses \

@@ -1,7 +1,7 @@
 //! The strict reading of a pool: every rule of the API once more, on typed values.
 //!
-//! The server may be older than the rules, and a rule of the schema may be lost in a migration: the core relies on what
-//! this accepts. Reports every broken rule, not only the first, at the field where the server reports it.
+//! The server may be older than the rules, and a rule of the schema may be lost in a migration: the core relies on this
+//! reading. Reports every broken rule, not only the first, at the field where the server reports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl TryFrom<&NodeIPPool> for Pool {
     }
 }
 
-/// Collects what is wrong while it reads.
+/// Collects the broken rules while it reads.
 struct Reader {
     errors: Vec<FieldError>,
 }

@@ -1,4 +1,4 @@
-//! What a pool offers in one family, and the schema of it: one struct whose bounds and rules differ by family.
+//! The ranges of a pool in one family, and their schema: one struct whose bounds and rules differ by family.
 
 #![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
 
@@ -12,7 +12,7 @@ use crate::wire::mirror::mirror;
 use crate::wire::rules;
 use crate::wire::schema::rule;
 
-/// What a pool offers in one family.
+/// The ranges of a pool in one family.
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -74,7 +74,7 @@ pub enum RangeState {
 
 mirror!(RangeState, domain::RangeState { Active, Cordoned, Draining });
 
-/// What differs between the families.
+/// The differences between the families.
 struct Bounds {
     number: u8,
     is_cidr: &'static str,
@@ -116,7 +116,8 @@ fn ranges(generator: &mut SchemaGenerator, family: &Bounds) -> Schema {
     };
     let is_cidr =
         rule(&format!("isCIDR(self) && cidr(self).ip().family() == {}", family.number), family.is_cidr);
-    // The server can't show the right form: it refuses a message expression with `string(cidr(self).masked())` for its cost.
+    // The server can't show the right form: it refuses the message expression `string(cidr(self).masked())` for its
+    // cost.
     let canonical = rule("!isCIDR(self) || string(cidr(self).masked()) == self", rules::CANONICAL_CIDR);
     let unusable: Vec<String> = family.unusable.iter().map(|range| format!("'{range}'")).collect();
     let usable = rule(

@@ -1,4 +1,4 @@
-//! The reading of a NodeIPPool object: what it declares, what it shows, and what it keeps where it can't be read.
+//! The reading of a NodeIPPool object: its declaration, its status, and the ranges that it keeps if it can't be read.
 //!
 //! Reads each part by itself, so that one part in the form of another version does not hide the others.
 
@@ -15,7 +15,7 @@ use crate::model::revision::{Custom, Revision};
 use crate::wire::watched::{Meta, Wire};
 use crate::wire::{GROUP, VERSION};
 
-/// The parts of a pool, each of which may be of a form that another version wrote.
+/// The parts of a pool. Another version may have written each of them in another form.
 #[derive(Deserialize)]
 struct Parts {
     metadata: ObjectMeta,
@@ -37,7 +37,7 @@ impl Wire for Pools {
     }
 }
 
-/// Reads a pool: what it declares, and the status that it shows.
+/// Reads a pool: its declaration and its status.
 ///
 /// A declaration that can't be read is a value too. A status that can't be read counts as none: it is ours, and is
 /// written anew.
@@ -75,7 +75,7 @@ fn read(json: &str, meta: &Meta, revision: Revision) -> serde_json::Result<PoolO
     })
 }
 
-/// What the pool declares, or every rule that it breaks.
+/// The pool as declared, or every rule that it breaks.
 fn pool(metadata: ObjectMeta, spec: &Value) -> Result<Pool, Vec<String>> {
     let spec = NodeIPPoolSpec::deserialize(spec).map_err(|error| vec![format!("spec: {error}")])?;
     Pool::try_from(&NodeIPPool { metadata, spec, status: None })
@@ -89,7 +89,8 @@ mod tests {
     use crate::wire::pool::Pools;
     use crate::wire::watched::tests::read;
 
-    /// A mistake in a pool must not change what others may give out: it keeps every range in it that can be read.
+    /// A mistake in a pool must not change the blocks that others may give: it keeps every range in it that can be
+    /// read.
     #[test]
     fn a_pool_that_cannot_be_read_reserves_the_ranges_in_it() {
         let check = |spec: &str, expected: &str| {
@@ -127,7 +128,7 @@ mod tests {
             r#"{"ipv4":{"cidrs":{"10.1.0.0/24":{},"ten":{}}},"ipv6":{"cidrs":["fd00::1/64","fd00::/129"]}}"#,
             "spec: invalid type: map, expected a sequence; reserved {10.1.0.0/24, fd00::/64}",
         );
-        // What no pool may have would keep all others from serving.
+        // A range that no pool may have would keep all others from serving.
         for range in ["0.0.0.0/0", "0.0.0.0/1", "127.0.0.0/24", "::/0", "::ffff:0.0.0.0/96", "fc00::/6"] {
             let object = read::<Pools>(&format!(
                 r#"{{"metadata":{{"name":"p","resourceVersion":"7"}},"spec":{{"ipv4":{{"cidrs":[{{"cidr":"{range}"}},"10.1.0.0/24"]}}}}}}"#

@@ -1,7 +1,7 @@
-//! What the controller says of a pool: conditions, counts and the columns of `kubectl get`, as wire types, and their
-//! conversion in both directions.
+//! The status of a pool: conditions, counts and the columns of `kubectl get`, as wire types, and their conversion in
+//! both directions.
 //!
-//! What the world compares has no times in it; the time of a condition's last transition is kept apart, so that an
+//! The world compares values without times. The time of a condition's last transition is kept apart, so that an
 //! unchanged world writes nothing.
 
 #![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
@@ -25,8 +25,8 @@ use crate::wire::{MAX_COUNT, rules, schema};
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeIPPoolStatus {
-    /// Always `Ready`, `Overlapping`, `Exhausted`, `Obstructed` and `Draining`. `Frozen`, `WithoutEffect`, `MixedBlockSizes` and
-    /// `UnfitPodIPPool` only while they need attention.
+    /// Always `Ready`, `Overlapping`, `Exhausted`, `Obstructed` and `Draining`. `Frozen`, `WithoutEffect`,
+    /// `MixedBlockSizes` and `UnfitPodIPPool` only while they need attention.
     #[serde(default)]
     #[schemars(schema_with = "schema::conditions")]
     #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["type".into()]))]
@@ -119,8 +119,8 @@ pub struct FamilyCounts {
     pub blocks: BlockCounts,
     /// Its addresses.
     pub addresses: AddressCounts,
-    /// How many blocks nodes had in the last hours, for the forecast. The oldest first, at least an hour apart, and none while
-    /// the number does not change.
+    /// How many blocks nodes had in the last hours, for the forecast. The oldest first, at least an hour apart, and
+    /// none while the number does not change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub history: Vec<Sample>,
@@ -185,7 +185,8 @@ pub struct CidrCounts {
     /// Blocks that a node can get now.
     #[schemars(schema_with = "schema::count")]
     pub free: i64,
-    /// Blocks that no node can get, because something other than a claim of this pool takes them, or an older pool has them.
+    /// Blocks that no node can get, because something other than a claim of this pool takes them, or an older pool has
+    /// them.
     #[schemars(schema_with = "schema::count")]
     pub foreign: i64,
     /// Blocks that no node can get, because of exclusions or addresses of nodes.
@@ -263,7 +264,7 @@ pub(super) fn read_status(wire: &NodeIPPoolStatus) -> domain::PoolStatus {
         .into_iter()
         .filter_map(|(family, counts)| Some((family, read_counts(counts.as_ref()?))))
         .collect();
-    // An earlier version wrote no state. Generation zero is never the one of an object, so all columns are written once.
+    // An earlier version wrote no `state`. No object has generation zero, so all columns are written once.
     let is_complete = wire.summary.as_ref().is_none_or(|summary| !summary.state.is_empty());
     domain::PoolStatus {
         observed_generation: wire.observed_generation.filter(|_| is_complete).unwrap_or_default(),
@@ -280,7 +281,7 @@ pub(super) fn read_status(wire: &NodeIPPoolStatus) -> domain::PoolStatus {
     }
 }
 
-/// Since when the nodes wait that the status names.
+/// Since when the nodes in the status wait.
 pub(super) fn read_waits(wire: &NodeIPPoolStatus) -> BTreeMap<Need, Timestamp> {
     waiters(wire).map(|(need, waiter)| (need, waiter.since)).collect()
 }
@@ -320,7 +321,7 @@ fn read_counts(wire: &FamilyCounts) -> domain::FamilyCounts {
     }
 }
 
-/// The counts of one CIDR. One that can't be read is written again.
+/// The counts of one CIDR; `None` if the CIDR can't be read, and then it is written again.
 fn read_cidr(wire: &CidrCounts) -> Option<(Cidr, domain::CidrCounts)> {
     let counts = domain::CidrCounts {
         blocks: from_wire(wire.total),
@@ -334,7 +335,7 @@ fn read_cidr(wire: &CidrCounts) -> Option<(Cidr, domain::CidrCounts)> {
     Some((wire.cidr.parse().ok()?, counts))
 }
 
-/// A count as the world has it. Only we write it, and never a negative one.
+/// A count as the world has it. Only the controller writes it, and never a negative one.
 fn from_wire(count: i64) -> u64 {
     u64::try_from(count).unwrap_or_default()
 }
@@ -390,8 +391,8 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
         }),
     };
     let mut patch = bound_to(&write.uid, write.revision, json!({ "status": wire }));
-    // What a merge patch does not name stays: the counts of a family that the pool no longer has would never go
-    // away, and the status would be written again for ever.
+    // A merge patch keeps the fields that it does not name. So the counts of a family that the pool no longer has would
+    // stay, and the status would be written again for ever.
     for family in Family::ALL.iter().filter(|family| !status.families.contains_key(family)) {
         patch["status"][family.as_str()] = Value::Null;
     }
@@ -480,7 +481,7 @@ mod tests {
     use crate::model::revision::Revision;
     use crate::model::status::capped_count;
 
-    /// What the server makes of a merge patch (RFC 7396).
+    /// Applies a merge patch as the server does (RFC 7396).
     fn merge(object: &mut Value, patch: &Value) {
         let Value::Object(changes) = patch else {
             *object = patch.clone();
