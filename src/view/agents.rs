@@ -37,8 +37,8 @@ pub fn census(world: &World) -> Vec<Census<'_>> {
 /// For how long a node that holds blocks may have no agent. An upgrade of Cilium and a reboot take minutes.
 pub const MAY_LACK_AGENT_FOR: Duration = Duration::from_secs(3600);
 
-/// The finding about all nodes that hold blocks and have had no agent for long. It has the name of the first. Costs a pass
-/// over the nodes.
+/// The finding about all nodes that hold blocks and have had no agent for long. It has the name of the first. Costs a
+/// pass over the nodes.
 #[must_use]
 pub fn missing(world: &World, now: Now) -> Option<Finding> {
     let lack_one = |node: &&NodeName| {

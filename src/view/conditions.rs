@@ -40,8 +40,8 @@ pub fn status(world: &World, object: &PoolObject) -> PoolStatus {
     }
 }
 
-/// The status while the controller is passive. Counts and other conditions stay as they are: the mode of Cilium in which
-/// they could be read may be unknown.
+/// The status while the controller is passive. Counts and other conditions stay as they are: the mode of Cilium in
+/// which they could be read may be unknown.
 fn passive(object: &PoolObject, why: &str) -> PoolStatus {
     let mut status = object.status.clone();
     status.observed_generation = object.generation;
@@ -207,8 +207,8 @@ fn is_cordoned(pool: &Pool) -> bool {
     states.peek().is_some() && states.all(|state| *state != RangeState::Active)
 }
 
-/// Of a pool that gives out no blocks of a family: whether agents of its nodes run that, and whether these nodes get them
-/// from another pool. Costs a pass over its nodes and their pools.
+/// For a pool that gives out no blocks of a family: whether agents of its nodes run the family, and whether these nodes
+/// get its blocks from another pool. Costs a pass over its nodes and their pools.
 fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
     let gives_it = |reader: &Publisher, other: &Pool| {
         world.gives_out_of(other, missing) && reader.pod_ip_pool_of(other) == reader.pod_ip_pool_of(pool)
@@ -366,8 +366,8 @@ fn obstructed(
     (ConditionReason::BlocksUnavailable, message)
 }
 
-/// The fields of the pool that have no effect in the mode of Cilium, if it sets any. Defaults are left out, and so are values
-/// with the same result: a pool that never reclaims, or allows one block.
+/// The fields of the pool that have no effect in the mode of Cilium, if it sets any. Defaults are left out, and so are
+/// values with the same result: a pool that never reclaims, or allows one block.
 fn without_effect(world: &World, pool: &Pool) -> Option<Explained> {
     let reader = world.reader();
     let (reason, why) = if reader.gives_one_block() {

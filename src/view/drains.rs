@@ -1,5 +1,5 @@
-//! Which blocks of a pool should leave living nodes, how far they are, and the obstacles of the others. The condition
-//! `Draining` of the pool shows it, and the status of each claim, which also says when its block has cooled.
+//! Which blocks of a pool should leave nodes that still exist, how far they are, and the obstacles of the others. The
+//! condition `Draining` of the pool shows it, and the status of each claim, which also says when its block has cooled.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -20,7 +20,8 @@ pub const WINDOW: Duration = Duration::from_secs(6 * 3600);
 /// The smallest time from which a trend is derived. Nodes often join in the hour after an upgrade.
 pub const LEAST: Duration = Duration::from_secs(2 * 3600);
 
-/// The shortest time between two samples. A pool thus has one more write of its status per hour at most, and eight samples.
+/// The shortest time between two samples. A pool thus has one more write of its status per hour at most, and eight
+/// samples.
 pub const INTERVAL: Duration = Duration::from_secs(3600);
 
 /// How far the clock of another replica may be ahead.

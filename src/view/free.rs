@@ -1,7 +1,7 @@
-//! Which blocks of a pool are free, and what takes the others without a claim.
+//! The free blocks of a pool, and the occupants without a claim that take the others.
 //!
-//! The memory of this process counts too: lost claims, and the addresses of a CiliumNode that is away. A claim that is being
-//! created does not count: the server may refuse it, and each try would change the status of the pool twice.
+//! The memory of this process counts too: lost claims, and the addresses of a CiliumNode that is away. A claim that is
+//! being created does not count: the server may refuse it, and each try would change the status of the pool twice.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
-/// The free blocks of a pool, and those whose claims are being created; none if its blocks are too wide. Costs a copy of them
-/// while a claim is being created in its ranges.
+/// The free blocks of a pool, and those whose claims are being created; `None` if its blocks are too wide. Costs a copy
+/// of them while a claim is being created in its ranges.
 pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> Option<Cow<'a, FreeBlocks>> {
     if world.is_too_wide(pool, family) {
         return None;
@@ -30,7 +30,7 @@ pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> 
     }
     let mut free = free.clone();
     for cidr in pending {
-        // What is held counts as a block, also where the pool gives out none.
+        // A held block counts as a block, also where the pool gives out none.
         free.unhold(cidr);
         let region = free.grid().whole(cidr);
         let taken = world.ledger().overlapping(region).filter(|(_, of)| **of != Occupant::Pending);
@@ -39,8 +39,9 @@ pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> 
     Some(Cow::Owned(free))
 }
 
-/// The free blocks that no node gets: every address belongs to nodes themselves or is excluded; or one does, where agents
-/// can't be kept from single addresses. Costs a look at the addresses of nodes in the ranges of the pool.
+/// The free blocks that no node gets, because every address is excluded or belongs to a node itself. Where agents can't
+/// be kept from single addresses, one such address is enough. Costs a look at the addresses of nodes in the ranges of
+/// the pool.
 pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &FreeBlocks) -> Vec<Cidr> {
     let mut useless = Vec::new();
     let has_exclusions = pool.families.get(&family).is_some_and(|ranges| !ranges.exclude.is_empty());
@@ -59,7 +60,7 @@ pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &
             let is_useless = || world.reader().n_offered(block, &pool.withheld(block, &addresses)) == 0;
             if last.replace(block) != Some(block)
                 && free.is_free(block)
-                // Most nodes have one address in a block of many, and what is withheld need not be computed.
+                // Most nodes have one address in a block of many, so excluded addresses are rarely computed.
                 && (is_whole_only
                     || has_exclusions
                     || addresses.count_in(block) >= pool.max_offered(family))
@@ -72,13 +73,13 @@ pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &
     useless
 }
 
-/// The occupants of addresses in the ranges of a pool that have no claim of them. Where a claim can't be read, it is the
-/// occupant, and not the CiliumNode that carries its block.
+/// The occupants of addresses in the ranges of a pool, as far as they have no claim of these. An unreadable claim is
+/// the occupant itself, and not the CiliumNode that carries its block.
 pub(super) fn strangers<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occupant, Vec<Cidr>> {
     let mut strangers: BTreeMap<&Occupant, Vec<Cidr>> = BTreeMap::new();
     for range in pool.families.keys().flat_map(|family| ranges(pool, *family)) {
         for (cidr, occupant) in world.ledger().strangers_in(range) {
-            // What lies beside the range is told of by others, and does not wake this pool.
+            // Other pools report the addresses beside the range, and these do not wake this pool.
             strangers.entry(occupant).or_default().push(if cidr.covers(range) { range } else { cidr });
         }
     }
@@ -91,8 +92,8 @@ pub(super) fn strangers<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occup
     strangers
 }
 
-/// The claims that take blocks of a pool and are not of this pool, or not of its size. Costs a pass over all that is taken in
-/// its ranges.
+/// The claims that take blocks of a pool and are not of this pool, or not of its size. Costs a pass over everything
+/// taken in its ranges.
 pub(super) fn strange_claims<'a>(world: &'a World, pool: &Pool) -> BTreeMap<Cidr, &'a Claim> {
     let blocks = pool.families.keys().flat_map(|family| ranges(pool, *family));
     let blocks = blocks.flat_map(|range| world.ledger().overlapping_claims(range));
@@ -106,8 +107,8 @@ pub(super) fn strange_claims<'a>(world: &'a World, pool: &Pool) -> BTreeMap<Cidr
     claims.filter(is_strange).filter(takes_some).map(|claim| (claim.cidr, claim)).collect()
 }
 
-/// Whether whoever takes these addresses takes blocks that the pool would give out. What an older pool keeps, what is
-/// excluded, and ranges that are closed are no such blocks.
+/// Whether these addresses take blocks that the pool would give out. Blocks that an older pool keeps, excluded blocks,
+/// and blocks of closed ranges are not among them.
 pub(super) fn takes_blocks_of(world: &World, pool: &Pool, cidr: Cidr) -> bool {
     world.ledger().free_blocks(&pool.name, cidr.family()).is_some_and(|free| {
         let grid = free.grid();
@@ -115,7 +116,7 @@ pub(super) fn takes_blocks_of(world: &World, pool: &Pool, cidr: Cidr) -> bool {
     })
 }
 
-/// What is left of these ranges without those of claims that can't be read.
+/// These ranges without those of unreadable claims.
 fn without_unreadable_claims(world: &World, cidrs: &[Cidr]) -> Vec<Cidr> {
     let strangers = cidrs.iter().flat_map(|cidr| world.ledger().strangers_in(*cidr));
     let claimed = strangers.filter(|(_, occupant)| matches!(occupant, Occupant::Unreadable(Kind::Claim, _)));
@@ -189,7 +190,7 @@ pub fn findings(world: &World) -> Vec<Finding> {
     findings
 }
 
-/// Whether what a CiliumNode carries is a block of the pool, of which a claim is made at once, or is being made.
+/// Whether a CIDR on a CiliumNode is a block of the pool, and its claim is being created or will be created at once.
 fn is_about_to_be_claimed(world: &World, pool: &Pool, node: &NodeName, cidr: Cidr) -> bool {
     let is_block =
         pool.families.get(&cidr.family()).is_some_and(|ranges| ranges.block_prefix == cidr.prefix_len());

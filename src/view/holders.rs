@@ -39,8 +39,8 @@ pub(super) fn remedy(world: &World, name: &PoolName) -> Remedy {
     full.values().map(Holders::remedy).min().unwrap_or(Remedy::AddCidr)
 }
 
-/// The holders of each family of the pool that gives out blocks and has no free one. Costs a pass over the claims of the
-/// pool for each.
+/// The holders of each family of the pool that gives out blocks and has no free one. Costs a pass over the claims of
+/// the pool for each.
 pub(super) fn of_full_families(
     world: &World,
     pool: &Pool,

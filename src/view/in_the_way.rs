@@ -1,7 +1,7 @@
 //! Obstacles without a claim: podCIDRs that agents do not read, CIDRs in no pool, and the addresses of nodes.
 //!
-//! Nothing here changes a decision. Each finding is about many nodes, with their number and the names of ten, because one
-//! mistake mostly concerns a whole cluster. Costs a pass over the nodes.
+//! Nothing here changes a decision. Each finding is about many nodes, with their number and the names of ten, because
+//! one mistake mostly concerns a whole cluster. Costs a pass over the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

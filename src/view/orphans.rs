@@ -1,4 +1,5 @@
-//! CiliumNodes whose Nodes were deleted: they keep their blocks from other nodes, because their agents may still use them.
+//! CiliumNodes whose Nodes were deleted: they keep their blocks from other nodes, because their agents may still use
+//! them.
 //!
 //! All of them are one finding, with the command that frees the blocks. Knows no other reason why a pool is full.
 
@@ -14,8 +15,8 @@ use crate::model::plan::Lasting;
 use crate::model::time::Now;
 use crate::world::World;
 
-/// For how long a CiliumNode may keep blocks after its Node was deleted. The garbage collection of the cluster deletes it, or
-/// that of cilium-operator, which runs every 5 m by default (`--nodes-gc-interval`).
+/// For how long a CiliumNode may keep blocks after its Node was deleted. The garbage collection of the cluster deletes
+/// it, or that of cilium-operator, which runs every 5 m by default (`--nodes-gc-interval`).
 const MAY_OUTLIVE_FOR: Duration = Duration::from_secs(10 * 60);
 /// The same where a pool of its blocks has no free block.
 const MAY_KEEP_POOL_FULL_FOR: Duration = Duration::from_secs(60);

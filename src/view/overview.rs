@@ -1,7 +1,7 @@
 //! The state of the cluster on one screen: how nodes are served, the pools, and the problems with their remedies.
 //!
-//! Derived from the world and from one plan per node, which is passed in. Equal problems of many nodes are one problem with a
-//! count.
+//! Derived from the world and from one plan per node, which is passed in. Equal problems of many nodes are one problem
+//! with a count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -80,8 +80,8 @@ pub struct PoolRow {
     pub wait_growth: usize,
     /// Since when the longest wait for a block of it lasts, by need, as its status says.
     pub oldest: BTreeMap<Need, Timestamp>,
-    /// The time until it has no free block, by family, where there is a trend. In whole hours, or in whole minutes where it
-    /// is shorter than two hours.
+    /// The time until it has no free block, by family, where there is a trend. In whole hours, or in whole minutes
+    /// where it is shorter than two hours.
     pub full_in: BTreeMap<Family, Duration>,
 }
 

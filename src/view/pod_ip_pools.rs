@@ -33,7 +33,7 @@ pub fn to_be(world: &World, name: &PodIpPoolName) -> BTreeMap<Family, (u8, BTree
             cidrs.extend(ranges.cidrs.keys().copied());
         }
     }
-    // It needs one, and a pool may have none.
+    // A CiliumPodIPPool needs a CIDR in each family, and a pool may have none.
     families.retain(|_, (_, cidrs)| !cidrs.is_empty());
     families
 }
@@ -50,8 +50,8 @@ fn misfits(world: &World, pool: &Pool, name: &PodIpPoolName) -> Vec<Misfit> {
     found.into_iter().filter(is_minded).collect()
 }
 
-/// The families that agents run: most of them, and those of the pool's nodes for which a CiliumNodeConfig says otherwise.
-/// Costs a pass over these nodes.
+/// The families that agents run: most of them, and those of the pool's nodes for which a CiliumNodeConfig says
+/// otherwise. Costs a pass over these nodes.
 fn run_by_nodes_of(world: &World, pool: &Pool) -> BTreeSet<Family> {
     let nodes = world.nodes_of_pool(&pool.name);
     let of_nodes = nodes.flat_map(|node| world.reader_of(node).families());

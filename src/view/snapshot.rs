@@ -33,7 +33,7 @@ pub struct Snapshot {
     pub frozen: BTreeMap<Switch, bool>,
     /// Nodes, by how they are served.
     pub nodes: BTreeMap<NodeState, u64>,
-    /// Nodes, by how far their agents are supported, and by the minor release of these.
+    /// Nodes, by how far their agents are supported, and by the minor version of these.
     pub agents: BTreeMap<(Support, String), u64>,
     /// Nodes with a carrier, by whether their use is known.
     pub usage: BTreeMap<UseState, u64>,
@@ -157,11 +157,11 @@ fn use_state(world: &World, node: &NodeName) -> Option<UseState> {
     }
 }
 
-/// How many minor releases are shown by name. A cluster has one, and two during an upgrade; only tags that mean something
-/// else are more.
+/// The maximum number of minor versions that are shown by name. A cluster has one, and two during an upgrade; only tags
+/// with another meaning are more.
 const MAX_MINORS: usize = 8;
 
-/// Nodes by support and minor release. Minor releases beyond [`MAX_MINORS`] count as `other`.
+/// Nodes by support and minor version. Minor versions beyond [`MAX_MINORS`] count as `other`.
 fn by_minor(census: Vec<Census<'_>>) -> BTreeMap<(Support, String), u64> {
     let minors: BTreeSet<Minor> =
         census.iter().filter_map(|of| of.release.map(|release| release.minor)).collect();

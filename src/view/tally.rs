@@ -78,8 +78,8 @@ stable_names! {
     }
 }
 
-/// Why a node has no address for pods; `None` if it has some, no pool selects it, or it can't be read. A block of another
-/// allocator counts as an address.
+/// Why a node has no address for pods; `None` if it has some, no pool selects it, or it can't be read. A block of
+/// another allocator counts as an address.
 pub(super) fn lack(world: &World, node: &NodeName, state: NodeState) -> Option<Lack> {
     if matches!(state, NodeState::Unselected | NodeState::NotLinux | NodeState::Served) {
         return None;
@@ -94,7 +94,8 @@ pub(super) fn lack(world: &World, node: &NodeName, state: NodeState) -> Option<L
     Some(if state == NodeState::Waiting { Lack::Waiting } else { Lack::Pending })
 }
 
-/// The state of a node for one pool that selects it: one that waits for blocks under other names waits for none of this pool.
+/// The state of a node for one pool that selects it: one that waits for blocks under other names waits for none of this
+/// pool.
 pub(super) fn state_for(world: &World, node: &NodeName, state: NodeState, pool: &PoolName) -> NodeState {
     if state == NodeState::Waiting && !asks_for(world, node, pool) { NodeState::Pending } else { state }
 }

@@ -1,7 +1,7 @@
 //! The nodes that wait longest for a block of each pool.
 //!
-//! The status of the pool names them with their times, so that a restart of the controller does not lose the times. A node
-//! stays named as long as it waits, also by the next leader, which first saw it wait at another time.
+//! The status of the pool names them with their times, so that a restart of the controller does not lose the times. A
+//! node stays named as long as it waits, also by the next leader, which first saw it wait at another time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,7 +44,8 @@ fn place<'a>(world: &World, node: &'a NodeName) -> (Duration, Timestamp, &'a Nod
     (since, world.node(node).map(|node| node.created).unwrap_or_default(), node)
 }
 
-/// Since when a node waits that the status of a pool should name: as the object says, or else as this process has seen it.
+/// Since when a node waits that the status of a pool should name: as the object says, or else as this process has seen
+/// it.
 #[must_use]
 pub fn since(object: &PoolObject, world: &World, need: Need, node: &NodeName, now: Now) -> Timestamp {
     let shown = object.status.longest_wait.get(&need).filter(|shown| *shown == node);

@@ -28,7 +28,7 @@ stable_names! {
         Excluded => "excluded",
         /// It is in a block that is leaving its node.
         Draining => "draining",
-        /// It is in a block that its node has given up, and that is not proven to be off it.
+        /// It is in a block that its node has given up, and the proof that it is off the node is missing.
         Releasing => "releasing",
         /// It is in a block that cools before another node may get it.
         Cooling => "cooling",

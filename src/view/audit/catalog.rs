@@ -1,7 +1,7 @@
 //! The checks of an audit: the stable id of each, its severity, a title and the remedy.
 //!
-//! An id that was published once is kept, and is never used for another check. `docs/check.md` has a section per id, and a
-//! test compares the two.
+//! An id that was published once is kept, and is never used for another check. `docs/check.md` has a section per id,
+//! and a test compares the two.
 
 /// How serious a violation is, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

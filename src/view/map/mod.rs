@@ -1,8 +1,8 @@
 //! The address space as a map: the ranges of each pool, cut into blocks, and the state of every block with its node.
 //!
-//! It agrees with the counts of a pool ([`super::tally`]), which have the same sources. It does not know how it is drawn.
-//! Runs of equal blocks are one piece, so it is as large as the number of blocks that something takes, however large the
-//! ranges are.
+//! It agrees with the counts of a pool ([`super::tally`]), which have the same sources. It does not know how it is
+//! drawn. Runs of equal blocks are one piece, so it is as large as the number of blocks that something takes, however
+//! large the ranges are.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! A row of blocks that is painted over, layer by layer.
 //!
-//! Does not know the meaning of the layers. Keeps one invariant: the pieces are in order, disjoint, and together they are the
-//! whole row.
+//! Does not know the meaning of the layers. Keeps one invariant: the pieces are in order, disjoint, and together they
+//! are the whole row.
 
 use std::collections::BTreeMap;
 

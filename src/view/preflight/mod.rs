@@ -1,7 +1,7 @@
 //! Whether a cluster is ready for the controller: one line or more per point, each with its remedy.
 //!
-//! Pure functions of the objects that were listed. They decide nothing about nodes: that stays with the planner. Each point
-//! of `docs/requirements.md` is looked at, and a point that could not be seen says how to look.
+//! Pure functions of the objects that were listed. They decide nothing about nodes: that stays with the planner. Each
+//! point of `docs/requirements.md` is looked at, and a point that could not be seen says how to look.
 
 use crate::model::installation::Installation;
 use crate::world::World;
