@@ -1,4 +1,4 @@
-//! Measures what a claim and its release cost in pools of very different sizes: one of 16 blocks, half of them free,
+//! Measures the cost of a claim and its release in pools of very different sizes: one of 16 blocks, half of them free,
 //! and large ones that are 99 % full. Only the ratios are of interest; they are in `docs/performance.md`.
 //!
 //! `first_block` claims a block for a node without one. It is the same block every time, so only the work is measured.

@@ -1,14 +1,19 @@
-//! Measures what one change costs the loop in clusters of different sizes: with ten times as many nodes, or a hundred
-//! times as many pools, it should cost the same. Only the ratios are of interest; they are in `docs/performance.md`.
+//! Measures the cost of one change for the loop in clusters of different sizes: with ten times as many nodes, or a
+//! hundred times as many pools, it should cost the same. Only the ratios are of interest; they are in
+//! `docs/performance.md`.
 //!
-//! `edited_pool` edits one pool and decides for whoever is concerned. `freed_block` frees one block while every node waits
-//! for one. `taken_block` takes one, fifty in a second, while no node can start, because no pool has a block of a second
-//! family for it. `lost_claims` takes in one event of a CiliumNode while there is a lost claim for every node.
+//! `edited_pool` edits one pool and decides for the nodes and pools that it concerns. `freed_block` frees one block
+//! while every node waits for one. `taken_block` takes one, fifty in a second, while no node can start, because no pool
+//! has a block of a second family for it. `lost_claims` takes in one event of a CiliumNode while there is a lost claim
+//! for every node.
 //!
-//! `all_statuses` looks at the status of every pool, `snapshot` counts what metrics and findings show, `scrape` writes that as
-//! the text of `/metrics`, and `self_check` compares everything with the objects. These have to grow with nodes and pools, but not with their product: not even
-//! where agents run two families and each pool has one (`one_family`), where every pool is being deleted (`deleted`), or
-//! where no claim can be read (`unreadable`), as after a newer version has changed its definition.
+//! `all_statuses` looks at the status of every pool, and `snapshot` counts for metrics and findings. `scrape` writes
+//! these counts as the text of `/metrics`, and `self_check` compares everything with the objects. The costs have to
+//! grow with nodes and pools, but not with their product, not even in these cases:
+//!
+//! - `one_family`: agents run two families, and each pool has one.
+//! - `deleted`: every pool is being deleted.
+//! - `unreadable`: no claim can be read, as after a newer version has changed its definition.
 
 mod setup;
 
@@ -169,7 +174,7 @@ impl Cluster {
         self.world.observe(Observation::Applied(Box::new(object)));
     }
 
-    /// Every node and pool on the agenda is decided for. The writes of pools are applied at once.
+    /// Decides for every node and pool on the agenda. The writes of pools are applied at once.
     fn decide(&mut self) {
         loop {
             if let Some(node) = self.world.next_node().cloned() {
@@ -209,7 +214,7 @@ fn served(nodes: u32, pools: u32) -> Vec<Object> {
     objects
 }
 
-/// What makes a cluster cost more to look at than one in which all is well.
+/// Oddities by which a cluster costs more to look at than one in which all is well.
 const ODDITIES: [Oddity; 4] = [Oddity::None, Oddity::OneFamily, Oddity::Deleted, Oddity::Unreadable];
 
 #[derive(Debug, Clone, Copy)]
@@ -273,7 +278,7 @@ fn unreadable(claim: &Claim) -> Object {
     Object::Unreadable(Kind::Claim, unreadable)
 }
 
-/// Measures `change`, which returns how long the part took that is of interest.
+/// Measures `change`, which returns how long the part of interest took.
 fn measure(
     criterion: &mut Criterion,
     group: impl Into<String>,
@@ -308,7 +313,7 @@ fn edited_pool(criterion: &mut Criterion) {
     });
 }
 
-/// A block of one pool is excluded, and given out again the next time.
+/// A block of one pool is excluded, and the exclusion is removed the next time.
 fn edited_ranges(criterion: &mut Criterion) {
     let cluster = |nodes, pools| Cluster::of(&served(nodes, pools));
     measure(criterion, "edited_ranges", cluster, |cluster| {
@@ -356,7 +361,7 @@ fn whole_snapshot(criterion: &mut Criterion) {
     }
 }
 
-/// The text of `/metrics` for a snapshot that is there.
+/// The text of `/metrics` for a snapshot that exists.
 fn scrape(criterion: &mut Criterion) {
     let cluster = |nodes, pools| Oddity::None.cluster(nodes, pools);
     measure(criterion, "scrape", cluster, |cluster| {
@@ -379,7 +384,7 @@ fn self_check(criterion: &mut Criterion) {
     });
 }
 
-/// Every node waits for a block of one pool, all of whose blocks cool.
+/// Every node waits for a block of one pool, and all blocks of this pool cool.
 fn freed_block(criterion: &mut Criterion) {
     let of_cooling =
         |revision| claim(block(0, 7), 0, "gone", ClaimState::Cooling(Reason::NodeGone), revision);
@@ -407,7 +412,7 @@ fn freed_block(criterion: &mut Criterion) {
         });
         cluster.decide();
         let elapsed = start.elapsed();
-        // Somebody else was faster, and the block is taken again.
+        // Another replica was faster, and the block is taken again.
         let revision = cluster.next_revision();
         let in_flight = std::mem::take(&mut cluster.in_flight);
         let [create] = &in_flight[..] else { panic!("one node claims it, not {in_flight:?}") };
@@ -422,8 +427,8 @@ fn freed_block(criterion: &mut Criterion) {
     });
 }
 
-/// Every node lacks a block of the second family, of which there is none, and could have one of the first, of which fifty are
-/// taken within a second.
+/// Every node lacks a block of the second family, and there is none. It could have one of the first family, and fifty
+/// of these are taken within a second.
 fn taken_block(criterion: &mut Criterion) {
     const TAKEN: u32 = 50;
     let of = |place, state, revision| claim(block(0, place), 0, "other", state, revision);
@@ -462,7 +467,7 @@ fn taken_block(criterion: &mut Criterion) {
     });
 }
 
-/// Claims of nodes that are gone were lost, and their CiliumNodes are there.
+/// Claims of deleted nodes were lost, and their CiliumNodes still exist.
 fn lost_claims(criterion: &mut Criterion) {
     let cluster = |nodes, pools| {
         let mut objects = served(nodes, pools);

@@ -1,4 +1,4 @@
-//! The pool that all benches start from. Each says what it needs otherwise.
+//! The pool that all benches start from. Each bench changes the fields for which it needs other values.
 
 use std::time::Duration;
 
