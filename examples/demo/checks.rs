@@ -1,4 +1,4 @@
-//! What must hold at the end, each as one sentence that is true or not.
+//! The facts that must hold at the end, each as one sentence that is true or not.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl fmt::Display for Check {
     }
 }
 
-/// All of them, in the order in which the scenes brought them about. The dearest come last.
+/// All of them, in the order in which the scenes cause them. The most expensive come last.
 pub(crate) async fn all(script: &Script, stage: &Stage, seen: &State) -> Vec<Check> {
     let mut checks = vec![served(script, seen), relieved(script, stage, seen)];
     match script.mode.growth() {
@@ -88,7 +88,7 @@ fn spilled(seen: &State) -> Check {
     )
 }
 
-/// Where a node never gets a second block.
+/// For modes in which a node never gets a second block.
 fn shared(seen: &State) -> Check {
     let held = seen.pools_of_nodes();
     let n_of = |pool: &str| held.values().filter(|pools| pools.contains(pool)).count();
@@ -103,7 +103,7 @@ fn shared(seen: &State) -> Check {
     )
 }
 
-/// The last block of each node was handed out after the first controller had been killed.
+/// Each node got its last block after the first controller had been killed.
 fn taken_over(script: &Script, seen: &State) -> Check {
     let n_complete = seen.nodes.values().filter(|node| node.n_blocks == script.blocks_at_end()).count();
     let n_nodes = script.n_nodes();
@@ -150,8 +150,8 @@ fn agreed(seen: &State) -> Check {
     )
 }
 
-/// Not how many: the controller makes some twenty a second, those of pools first, and one that is killed takes with it what
-/// waits.
+/// Does not count the events: the controller makes some twenty a second, those of pools first, and a killed one loses
+/// the events that wait.
 fn told(stage: &Stage) -> Check {
     let by_reason = stage.events.by_reason();
     let tally: Vec<String> = by_reason.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
@@ -172,7 +172,7 @@ fn started(stage: &Stage) -> Check {
     }
 }
 
-/// What the controller left undone, a fresh one would do.
+/// A fresh controller would do the work that this one left undone.
 async fn settled(stage: &Stage) -> Check {
     match stage.rig.assert_settled().await {
         Ok(()) => {

@@ -1,4 +1,5 @@
-//! What the watch has shown over time: who crossed the threshold and then grew, and the latest news in words.
+//! The changes that the watch has shown: the nodes that crossed the threshold and then grew, and the latest news in
+//! words.
 //!
 //! A state shows that a node has two blocks; only the order of its versions shows that it got the second one because
 //! its use had grown.
@@ -33,7 +34,7 @@ struct Pages {
 }
 
 impl Chronicle {
-    /// Writes down what is seen from now on.
+    /// Writes down each change from now on.
     pub(crate) fn start(cluster: &Cluster) -> Self {
         let pages = Shared::<Pages>::default();
         let writer = pages.clone();

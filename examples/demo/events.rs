@@ -14,7 +14,7 @@ use crate::support::alarm::Bell;
 /// How many lines are kept.
 const LATEST: usize = 5;
 
-/// What has been told so far, written by a watch of its own until this is dropped.
+/// The events so far, written by a watch of its own until this is dropped.
 pub(crate) struct Events {
     told: Shared<Told>,
     _watch: JoinSet<()>,
@@ -27,7 +27,7 @@ struct Told {
 }
 
 impl Events {
-    /// Reads what is told from now on, and rings for each.
+    /// Reads the events from now on, and rings for each.
     pub(crate) fn start(client: Client, bell: Bell) -> Self {
         let told = Shared::<Told>::default();
         let writer = told.clone();
@@ -37,7 +37,7 @@ impl Events {
             let events = events.touched_objects();
             pin_mut!(events);
             while let Some(event) = events.next().await {
-                // A watch that breaks is begun again; an event more or less is no reason to stop a demo.
+                // A watch that breaks is started again; an event more or less is no reason to stop a demo.
                 if let Ok(event) = event {
                     writer.lock().tell(&event);
                     bell.ring();
@@ -62,7 +62,7 @@ impl Told {
     fn tell(&mut self, event: &Event) {
         let about = event.regarding.as_ref();
         let kind = about.and_then(|about| about.kind.as_deref()).unwrap_or("?");
-        // The API server tells of itself too.
+        // The API server makes events about itself too.
         if !matches!(kind, "Node" | "NodeIPPool") {
             return;
         }
@@ -73,7 +73,7 @@ impl Told {
             self.latest.pop_front();
         }
         let note = event.note.as_deref().unwrap_or_default();
-        // In this order the end of the line is what a narrow terminal can do without.
+        // In this order a narrow terminal cuts the part of the line that it needs least.
         self.latest.push_back(format!("{name:<9}  {reason}: {note}"));
     }
 }

@@ -9,7 +9,7 @@ use crate::script::Member;
 use crate::support::agent::{Agent, AgentHost};
 use crate::support::cluster::Cluster;
 
-/// From a served node to an agent that serves pods. Cilium's own looks for its addresses each 5 s.
+/// From a served node to an agent that serves pods. Cilium's own agent looks for its addresses every 5 s.
 const READY: Duration = Duration::from_secs(60);
 
 /// Every machine of the cluster.
@@ -55,7 +55,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Starts or ends pods until each node has that many.
+    /// Starts or stops pods until each node has this many.
     pub(crate) async fn load(&mut self, n_pods: usize) -> Result<()> {
         for (name, machine) in &mut self.machines {
             if let Err(refusal) = machine.load(n_pods).await {

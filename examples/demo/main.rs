@@ -1,9 +1,9 @@
 //! The demo: the product at work on a real API server, for a person who watches and for `make demo ONCE=1`.
 //!
 //! etcd, kube-apiserver, the controller's binary and three of the agents are the real ones; the other agents are
-//! imitated. Everything that is shown is read from the API, and nothing is waited for but a state of it. With `--once`
-//! the scenes are played once, the result is checked, and the exit code tells; without, the load goes up and down until
-//! Ctrl-C. Either way nothing is left running, and no file.
+//! imitated. Everything that is shown is read from the API, and each wait is for a state of it. With `--once` the
+//! scenes are played once, the result is checked, and the exit code shows it. Without it, the load rises and falls
+//! until Ctrl-C. Either way no process and no file is left.
 
 #[path = "../../tests/it/support/mod.rs"]
 mod support;
@@ -35,7 +35,7 @@ use crate::stage::Stage;
 use crate::state::State;
 use crate::support::signals::Interrupts;
 
-/// What a shell reports of a program that Ctrl-C has ended.
+/// The exit code that a shell reports for a program that Ctrl-C has stopped.
 const INTERRUPTED: u8 = 130;
 
 /// How long a person gets to look at the result of a scene. Nothing depends on it, and `--once` does without.
@@ -57,7 +57,7 @@ struct Args {
     mode: Mode,
 }
 
-/// How the demo ended, if nothing went wrong.
+/// How the demo finished, if nothing went wrong.
 enum End {
     Played,
     Interrupted,
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         .context("no runtime")
         .and_then(|runtime| runtime.block_on(show(&args)));
     match outcome {
-        // Without --once, Ctrl-C is how it is meant to end.
+        // Without --once, Ctrl-C is the normal way to stop.
         Ok(End::Interrupted) if args.once => ExitCode::from(INTERRUPTED),
         Ok(End::Played | End::Interrupted) => ExitCode::SUCCESS,
         Err(error) => {
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// From the first line to the last; whatever happens, everything that was started has ended when this returns.
+/// From the first line to the last. In every case, everything that was started has stopped when this returns.
 async fn show(args: &Args) -> Result<End> {
     let mut interrupts = Interrupts::new()?;
     let script = Script::new(args.mode, usize::from(args.nodes));

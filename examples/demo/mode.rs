@@ -13,12 +13,12 @@ pub(crate) enum Mode {
     Kubernetes,
 }
 
-/// How the blocks of a node change with what runs on it.
+/// How the blocks of a node change with its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
-    /// The controller sees what is used, gives blocks, and takes them back with the consent of the agent.
+    /// The controller sees the use, gives blocks, and reclaims them with the consent of the agent.
     ByUse,
-    /// The agent asks for addresses, and gives blocks back by itself.
+    /// The agent asks for addresses, and releases blocks by itself.
     ByRequest,
     /// A node has one block for its life.
     Never,
@@ -63,7 +63,7 @@ impl Mode {
         }
     }
 
-    /// Why there is no scene in which blocks are taken back.
+    /// Why there is no scene in which blocks are reclaimed.
     pub(crate) fn without_taking_back(self) -> String {
         format!(
             "Left out in mode {self}: blocks that are not needed, because nobody takes the block of a node that lives."

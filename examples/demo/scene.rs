@@ -1,7 +1,7 @@
-//! A scene as data: a sentence for the watcher, what is done, and what must then be seen in the API.
+//! A scene as data: a sentence for the watcher, an action, and the goals that must then be seen in the API.
 //!
-//! Knows nothing of how it is played (see [`Stage`](crate::stage::Stage)) nor which scenes there are
-//! (see [`Script`](crate::script::Script)). A new scene is a new value, at most with a new action or goal here.
+//! Does not know how it is played (see [`Stage`](crate::stage::Stage)) nor which scenes there are (see
+//! [`Script`](crate::script::Script)). A new scene is a new value, at most with a new action or goal here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use serde_json::Value;
 use crate::state::{NodeState, PoolState, State};
 use crate::support::objects::PoolSpec;
 
-/// One scene. It ends when its action has been carried out and every goal is reached.
+/// One scene. It is over when its action has been carried out and every goal is reached.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
-    /// What a person is to understand.
+    /// The sentence that a person should understand.
     pub(crate) title: String,
     pub(crate) action: Action,
     pub(crate) until: Vec<Goal>,
@@ -33,7 +33,7 @@ impl Scene {
     }
 }
 
-/// What is done in a scene.
+/// The action of a scene.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Nothing: only time passes until the goals are reached.
@@ -46,53 +46,53 @@ pub(crate) enum Action {
     KillController,
     /// All nodes join the cluster, and their agents start.
     JoinNodes,
-    /// An administrator makes a pool for the nodes that are waiting; who they are is remembered for the checks.
+    /// An administrator makes a pool for the nodes that are waiting; their names are remembered for the checks.
     Relieve(PoolSpec),
-    /// The machines of the first so many nodes are lost, with their pods, and the Nodes are deleted.
+    /// This many machines, the first ones, are lost with their pods, and their Nodes are deleted.
     LoseNodes(usize),
     /// Those join again under their old names, as new machines.
     ReturnNodes(usize),
-    /// Each node gets new pods, or loses some, until it has that many.
+    /// Each node gets new pods, or loses some, until it has this many.
     Load(usize),
-    /// The same, on the first so many nodes alone.
+    /// The same, on the first `nodes` nodes alone.
     LoadFirst { nodes: usize, n_pods: usize },
     /// The same, on the nodes with Cilium's own agents alone.
     LoadReal(usize),
-    /// The kubelets of those nodes report the Pods of the agents, without which no block is taken back.
+    /// The kubelets of those nodes report the Pods of the agents, without which no block is reclaimed.
     ReportAgents,
     /// An administrator deletes a pool.
     DeletePool(String),
-    /// An administrator changes the `spec` of a pool by a merge patch, and the load of the nodes with Cilium's own agents
-    /// becomes so many pods.
+    /// An administrator changes the `spec` of a pool by a merge patch. The load of the nodes with Cilium's own agents
+    /// becomes this many pods.
     Edit { pool: String, spec: Value, n_pods: usize },
 }
 
-/// What must be seen before the next scene.
+/// A fact that must be seen before the next scene.
 #[derive(Clone, Debug)]
 pub(crate) enum Goal {
-    /// So many pools exist.
+    /// This many pools exist.
     Pools(usize),
-    /// So many pools say that they are ready or full.
+    /// This many pools say that they are ready or full.
     PoolsReady(usize),
-    /// The agents of so many nodes have taken and reported addresses of their own.
+    /// The agents of this many nodes have taken and reported addresses of their own.
     Served(usize),
-    /// So many nodes that the pool selects wait for a block, and it says that it has none.
+    /// This many nodes that the pool selects wait for a block, and it says that it has none.
     Waiting { pool: String, nodes: usize },
-    /// An event of this reason was told. A controller that is killed takes with it what waits to be told.
+    /// The controller has made an event of this reason. A killed controller loses the events that wait.
     Told(&'static str),
-    /// So many addresses are in use on all nodes together, as the agents report it.
+    /// This many addresses are in use on all nodes together, as the agents report it.
     Used(usize),
-    /// So many addresses are asked for by all agents together, in the mode in which they ask.
+    /// This many addresses are asked for by all agents together, in the mode in which they ask.
     Asked(usize),
-    /// So many nodes carry at least as many addresses as their agents ask for.
+    /// This many nodes carry at least as many addresses as their agents ask for.
     Enough(usize),
-    /// So many nodes hold at most so many blocks, and what was given back is free.
+    /// This many nodes hold at most `at_most` blocks, and the blocks that they released are free.
     GivenBack { nodes: usize, at_most: usize },
-    /// So many nodes hold exactly so many blocks: what they need, and no more.
+    /// This many nodes hold exactly `blocks` blocks: as many as they need, and no more.
     Hold { nodes: usize, blocks: usize },
-    /// So many nodes exist.
+    /// This many nodes exist.
     Nodes(usize),
-    /// So many blocks of lost nodes are cooling before anyone else may get them.
+    /// This many blocks of lost nodes are cooling before another node may get them.
     Cooling(usize),
     /// The status of every pool agrees with the blocks and the CiliumNodes.
     StatusAgrees,
@@ -119,7 +119,7 @@ impl fmt::Display for Count {
 }
 
 impl Goal {
-    /// How far it is reached, where so many events of each reason were told.
+    /// How far it is reached, with this many events of each reason.
     pub(crate) fn counts(&self, state: &State, told: &BTreeMap<String, usize>) -> Vec<Count> {
         let count = |what: &str, now, goal| Count { what: what.to_owned(), now, goal };
         match self {

@@ -1,6 +1,6 @@
-//! What a person sees: plain lines, or on a terminal a picture that is drawn anew with every change.
+//! The output for a person: plain lines, or on a terminal a picture that is drawn anew with every change.
 //!
-//! Nothing here decides what happens. A reader of the output who goes away is no reason to stop.
+//! Nothing here decides about scenes. The demo does not stop because its output has lost its reader.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -18,20 +18,20 @@ const REPEAT: Duration = Duration::from_secs(1);
 /// Lines that stay on top of the picture, where there is room for as many; older ones scroll out of it.
 const KEPT: usize = 8;
 
-/// Where sentences are folded, for lines that the eye finds back.
+/// Where sentences are folded, so that the eye finds the next line.
 const WIDTH: usize = 100;
 
-/// What a terminal has at least, and what is assumed of one that does not say.
+/// The minimum size of a terminal, which is assumed of one that does not report its size.
 const LEAST: (usize, usize) = (80, 24);
 
-/// The other screen of a terminal, where the picture lives, and the way back.
+/// The sequences that switch to the other screen of a terminal, where the picture is, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// For whom it is played.
+/// The audience of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// As fast as it goes, in lines that a log keeps.
+    /// As fast as possible, in lines that a log keeps.
     Machine,
     /// With pauses, and drawn if there is a terminal.
     Person,
@@ -41,9 +41,9 @@ pub(crate) enum Pace {
 pub(crate) struct View<'a> {
     pub(crate) counts: &'a [Count],
     pub(crate) state: &'a State,
-    /// What the objects show.
+    /// The changes that the objects show.
     pub(crate) news: &'a [String],
-    /// What the controller tells.
+    /// The events of the controller.
     pub(crate) events: &'a [String],
     /// Whether the scene is over.
     pub(crate) reached: bool,
@@ -53,7 +53,7 @@ pub(crate) struct View<'a> {
 pub(crate) struct Screen {
     began: Instant,
     pace: Pace,
-    /// What was said, while the picture is shown: a text of some lines each time.
+    /// The texts so far, of some lines each, while the picture is shown.
     picture: Option<VecDeque<String>>,
     scene_began: Instant,
     last: Option<(Instant, String)>,
@@ -93,7 +93,7 @@ impl Screen {
         }
     }
 
-    /// Begins a scene.
+    /// Starts a scene.
     pub(crate) fn open(&mut self, title: &str) {
         self.scene_began = Instant::now();
         self.last = None;
@@ -139,7 +139,7 @@ impl Screen {
         self.draw(&moment, &[("Blocks and nodes", view.news), ("Events", view.events)]);
     }
 
-    /// Ends the picture; what is said from now on stays on the terminal.
+    /// Closes the picture; later lines stay on the terminal.
     pub(crate) fn leave(&mut self) {
         if let Some(kept) = self.picture.take() {
             write(LEAVE);
@@ -149,12 +149,12 @@ impl Screen {
         }
     }
 
-    /// What is said last and the moment are there whole; the lists have the latest lines for which there is room, and
-    /// what was said before has what is left.
+    /// The last text and `moment` are shown in full. The lists show their latest lines as far as there is room, and
+    /// earlier texts get the rest of the room.
     fn draw(&self, moment: &str, lists: &[(&str, &[String])]) {
         let Some(kept) = &self.picture else { return };
         let (width, height) = self.size();
-        // A last line that scrolls would move what is above it.
+        // A last line that scrolls would move the lines above it.
         let height = height.saturating_sub(1);
         let latest = kept.back().map_or(0, |text| text.lines().count());
         let room = height.saturating_sub(latest + moment.lines().count() + lists.len());
@@ -177,7 +177,7 @@ impl Screen {
         let mut frame = String::from("\x1b[H");
         let lines = above.into_iter().flat_map(|text| text.lines()).chain(below.iter().map(String::as_str));
         for line in lines.take(height) {
-            // One that wraps would move what is above it too.
+            // A line that wraps would move the lines above it too.
             let _ = writeln!(frame, "{}\x1b[K", line.chars().take(width).collect::<String>());
         }
         frame.push_str("\x1b[J");
@@ -218,6 +218,6 @@ fn fold(text: &str, width: usize) -> Vec<String> {
 
 fn write(text: &str) {
     let mut out = stdout().lock();
-    // Whoever reads may be gone; the demo still ends what it began.
+    // The reader may be gone; the demo still stops everything that it has started.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

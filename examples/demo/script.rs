@@ -1,6 +1,6 @@
-//! What is shown: pools, nodes and scenes as values that follow from the number of nodes.
+//! The script of the demo: pools, nodes and scenes as values that follow from the number of nodes.
 //!
-//! The sizes are chosen so that in every run zone a spills over and zone c runs full, whatever the number.
+//! The sizes are chosen so that in every run zone a spills over and zone c runs full, with any number of nodes.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) const BLOCK_SIZE: u8 = 27;
 /// How many addresses of a block go to pods and agents.
 pub(crate) const PER_BLOCK: usize = 30;
 
-/// The pool whose nodes go on with [`SPARE`] when it is full.
+/// The pool whose nodes get blocks of [`SPARE`] when it is full.
 pub(crate) const SPILLING: &str = "zone-a";
 /// The pool of the same nodes with the lower priority.
 pub(crate) const SPARE: &str = "zone-a-spare";
@@ -39,13 +39,14 @@ const AGENT: &str = "example.com/agent";
 /// Addresses that an agent takes for itself: router and health.
 const OWN: usize = 2;
 
-/// When a node gets a further block: above so many percent used.
+/// When a node gets a further block: above this percentage of used addresses.
 pub(crate) const USED_ABOVE: usize = 80;
-/// The other threshold: fewer free addresses than that.
+/// The other threshold: fewer free addresses than this.
 pub(crate) const FREE_BELOW: usize = 8;
 
-/// Pods per node: none, few, many within one block, many for one block, and many for two. Agents in multi-pool mode ask for
-/// what they use in steps of 8, and for one more step; so too they ask for another block before the pods need it.
+/// Pods per node: none, few, many within one block, beyond one block, and beyond two. In multi-pool mode, agents ask
+/// for their used addresses in steps of 8, and for one more step. So they too ask for another block before the pods
+/// need it.
 const NONE: usize = 0;
 const LOW: usize = 6;
 const WITHIN_ONE: usize = 14;
@@ -58,17 +59,17 @@ const STEP: usize = 8;
 const GROWN: usize = 3;
 
 /// How long a scene may take in multi-pool mode. There Cilium's own agent looks after its pools once per minute, so it
-/// asks and answers late; it is asked one question after the other for the blocks that it has given back.
+/// asks and answers late. It gets one usage query after the other for the blocks that it has released.
 pub(crate) const WHILE_AGENTS_ANSWER: Duration = Duration::from_secs(240);
 
-/// A node that joins, and what runs on it.
+/// A node that joins, and the make of its agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) node: NodeSpec,
     pub(crate) make: Make,
 }
 
-/// Everything that is to be shown.
+/// Everything that the demo will show.
 pub(crate) struct Script {
     pub(crate) mode: Mode,
     pub(crate) members: Vec<Member>,
@@ -94,7 +95,7 @@ impl From<Scene> for Item {
 }
 
 impl Script {
-    /// A script with so many imitated agents.
+    /// A script with this many imitated agents.
     pub(crate) fn new(mode: Mode, n_imitated: usize) -> Self {
         let members = members(n_imitated);
         let n_nodes = members.len();
@@ -186,7 +187,7 @@ impl Script {
         self.members.len()
     }
 
-    /// What is about to be shown.
+    /// The introduction to the demo.
     pub(crate) fn opening(&self) -> String {
         format!(
             "cilium-node-ipam demo, Cilium in mode {}: a cluster of {} nodes, {} with imitated agents and {} with Cilium's \
@@ -199,7 +200,7 @@ impl Script {
     }
 }
 
-/// Pools are declared, the controller starts, and nodes join, of which some have to wait for a further pool.
+/// Pools are declared, the controller starts, and nodes join. Some of them have to wait for a further pool.
 fn beginning(
     pools: Vec<PoolSpec>,
     relief: PoolSpec,
@@ -264,7 +265,7 @@ fn growing(load: Load, a_blocks: usize, a: usize) -> Item {
     )
 }
 
-/// The controller dies while the load rises, and another one goes on; nodes leave and return.
+/// The controller dies while the load rises, and another one takes over; nodes leave and return.
 fn mishaps(load: Load, n_lost: usize) -> Vec<Item> {
     let mut items = vec![
         load.scene(
@@ -365,7 +366,7 @@ fn losing(load: Load, n_lost: usize, (n_pods, blocks): (usize, usize)) -> [Scene
     ]
 }
 
-/// Agents give back what they don't need, and ask for it again.
+/// Agents release the blocks that they don't need, and ask for blocks again.
 fn giving_back(load: Load) -> Vec<Item> {
     let n_nodes = load.n_nodes;
     // The addresses of the agent itself may be in two blocks.
@@ -444,7 +445,7 @@ fn undoing(n_imitated: usize, n_pools: usize) -> [Scene; 5] {
     ]
 }
 
-/// Blocks that nodes don't need go back, and the nodes take others when they do.
+/// Surplus blocks are reclaimed, and the nodes get others when they need them.
 fn taking_back(n_imitated: usize) -> [Scene; 3] {
     let edit = |reclaim, n_pods| Action::Edit {
         pool: OF_REAL.to_owned(),
@@ -478,15 +479,15 @@ fn taking_back(n_imitated: usize) -> [Scene; 3] {
     ]
 }
 
-/// A scene at whose end each node with Cilium's own agent has so many pods and blocks; the others have what
-/// the scenes before leave them.
+/// A scene at whose end each node with Cilium's own agent has this many pods and blocks; the others keep those of the
+/// scenes before.
 fn real_scene(title: &str, action: Action, n_imitated: usize, (n_pods, blocks): (usize, usize)) -> Scene {
     let used = n_imitated * (BEYOND_ONE + OWN) + REAL_AGENTS * (n_pods + OWN);
     let nodes = if blocks == GROWN { n_imitated + REAL_AGENTS } else { REAL_AGENTS };
     Scene::new(title, action, vec![Goal::Used(used), Goal::Hold { nodes, blocks }])
 }
 
-/// The load goes down and up.
+/// The load falls and rises.
 fn encore(load: Load) -> Vec<Scene> {
     let scene = |verb: &str, n_pods, blocks: &str| {
         let title = format!("Load {verb} to {n_pods} pods per node; {blocks}.");
@@ -509,12 +510,12 @@ fn encore(load: Load) -> Vec<Scene> {
     }
 }
 
-/// What an agent in multi-pool mode asks for with so many pods.
+/// The addresses that an agent in multi-pool mode asks for with this many pods.
 fn asked(n_pods: usize) -> usize {
     ((n_pods + OWN).div_ceil(STEP) + 1) * STEP
 }
 
-/// How much runs on the nodes, and how that is seen.
+/// The load of the nodes, and how it is seen.
 #[derive(Clone, Copy)]
 struct Load {
     mode: Mode,
@@ -522,21 +523,21 @@ struct Load {
 }
 
 impl Load {
-    /// A scene at whose end each node has so many pods, and exactly so many blocks, which are enough for its agent.
+    /// A scene at whose end each node has this many pods, and exactly this many blocks, which are enough for its agent.
     fn scene(self, title: &str, action: Action, (n_pods, blocks): (usize, usize)) -> Item {
         let mut until = self.use_of(n_pods);
         until.push(Goal::Hold { nodes: self.n_nodes, blocks });
         Scene::new(title, action, until).into()
     }
 
-    /// The same, where nobody gives agents what they ask for.
+    /// The same, while no controller gives agents the addresses that they ask for.
     fn scene_alone(self, title: &str, action: Action, (n_pods, blocks): (usize, usize)) -> Item {
         let mut until = self.said(n_pods);
         until.push(Goal::Hold { nodes: self.n_nodes, blocks });
         Scene::new(title, action, until).into()
     }
 
-    /// What is seen of so many pods on each node, whatever blocks it has.
+    /// The goals of this many pods on each node, with any blocks.
     fn use_of(self, n_pods: usize) -> Vec<Goal> {
         let mut until = self.said(n_pods);
         if self.mode.growth() == Growth::ByRequest {
@@ -545,12 +546,13 @@ impl Load {
         until
     }
 
-    /// What agents ask for where so many nodes have returned and have other numbers of pods than the others.
+    /// The addresses that agents ask for when this many nodes have returned and have another number of pods than the
+    /// others.
     fn said_after_return(self, n_lost: usize, (others, returned): (usize, usize)) -> Vec<Goal> {
         vec![Goal::Asked((self.n_nodes - n_lost) * asked(others) + n_lost * asked(returned))]
     }
 
-    /// What agents say of so many pods on each node. Where a node has one block they say nothing.
+    /// The goals that agents report with this many pods on each node. Where a node has one block they report nothing.
     fn said(self, n_pods: usize) -> Vec<Goal> {
         match self.mode.growth() {
             Growth::ByUse => vec![Goal::Used(self.n_nodes * (n_pods + OWN))],
@@ -577,7 +579,7 @@ fn members(n_imitated: usize) -> Vec<Member> {
     imitated.chain(real).collect()
 }
 
-/// A pool of so many blocks, a power of two, from `base` on.
+/// A pool of this many blocks, a power of two, from `base` on.
 fn pool(mode: Mode, name: &str, zone: &str, priority: i32, base: &str, blocks: usize) -> PoolSpec {
     let length = u32::from(BLOCK_SIZE) - blocks.ilog2();
     let pool = PoolSpec::new(name)
@@ -587,9 +589,9 @@ fn pool(mode: Mode, name: &str, zone: &str, priority: i32, base: &str, blocks: u
     match mode.growth() {
         Growth::ByUse => pool
             .with("expand", json!({"usedAbove": USED_ABOVE, "freeBelow": FREE_BELOW}))
-            // The load falls only for show: what a node got stays there.
+            // The load falls only for show: a node keeps the blocks that it got.
             .with("reclaim", json!({"mode": "Disabled"})),
-        // What agents give back is free at once.
+        // Blocks that agents release are free at once.
         Growth::ByRequest => pool.with("reuseAfter", "1s"),
         Growth::Never => pool,
     }

@@ -1,4 +1,4 @@
-//! What one task writes and others read.
+//! A value that one task writes and others read.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,6 +1,6 @@
 //! Where scenes are played: the cluster, the controller and the agents, and how a scene is carried out and waited for.
 //!
-//! A wait looks at the API again whenever something has changed there, and ends at once when the oracle or an agent
+//! A wait looks at the API again whenever something has changed there, and stops at once when the oracle or an agent
 //! raises the alarm.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +25,11 @@ use crate::support::preparation::prepare;
 use crate::support::rig::Rig;
 use crate::table;
 
-/// What each node adds to it: some writes of the API server, which does a hundred per second on a busy machine.
+/// The patience for each further node: some writes of the API server, which does a hundred per second on a busy
+/// machine.
 const PATIENCE_PER_NODE: Duration = Duration::from_millis(200);
 
-/// The minimum time between two looks: hundreds of agents make news faster than anyone can read.
+/// The minimum time between two looks: hundreds of agents make news faster than a person can read.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// Everything that runs.
@@ -40,7 +41,7 @@ pub(crate) struct Stage {
     pub(crate) rig: Rig,
 }
 
-/// What actions change.
+/// The parts that actions change.
 #[derive(Default)]
 pub(crate) struct Crew {
     controller: Option<Controller>,
@@ -64,7 +65,7 @@ impl Stage {
         Ok(Self { crew: Crew::default(), chronicle, events, rig })
     }
 
-    /// What runs, and how to look at it from outside.
+    /// The programs that run, and how to look at them from outside.
     pub(crate) fn introduction(&self) -> String {
         format!(
             "Kubernetes {} runs at {}; while it does: kubectl --kubeconfig {} get nip,nib,ciliumnodes,nodes\n\
@@ -92,7 +93,7 @@ impl Stage {
             let mut acted = false;
             let mut news = rig.cluster.bell.listen();
             loop {
-                // Marked before the look, so that what rings during the look is looked at again.
+                // Marked before the look, so that a change during the look causes another one.
                 news.mark_unchanged();
                 let state = State::seen(&rig.cluster);
                 let told = events.by_reason();
@@ -127,7 +128,7 @@ impl Stage {
         }
     }
 
-    /// Lets a person look at the result while everything goes on.
+    /// Lets a person look at the result while everything keeps running.
     pub(crate) async fn linger(&self, scene: &Scene, pause: Duration, screen: &mut Screen) -> Result<()> {
         let mut news = self.rig.cluster.bell.listen();
         let mut looking = async || -> Result<()> {
@@ -147,16 +148,16 @@ impl Stage {
                 news.changed().await?;
             }
         };
-        // That the pause passes is how it is meant to end.
+        // The pause passes, unless something fails.
         tokio::time::timeout(pause, self.rig.cluster.alarm.over(looking())).await.unwrap_or(Ok(()))
     }
 
-    /// Prints the ends of the logs of everything that runs.
+    /// Prints the last lines of the logs of everything that runs.
     pub(crate) fn print_logs(&self) {
         self.rig.control_plane.print_tails();
     }
 
-    /// Ends everything. A controller that does not end cleanly is an error.
+    /// Stops everything. A controller that does not exit cleanly is an error.
     pub(crate) async fn close(self) -> Result<()> {
         let Self { crew, chronicle: _, events, rig } = self;
         if let Some(controller) = crew.controller {
@@ -165,7 +166,7 @@ impl Stage {
                 bail!("the controller did not end cleanly: {status}");
             }
         }
-        // Agents end before the servers that they talk to.
+        // Agents exit before the servers that they talk to.
         drop(crew.fleet);
         drop(events);
         drop(rig);

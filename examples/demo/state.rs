@@ -1,4 +1,4 @@
-//! What the API says at one moment, as far as it is shown, waited for or checked.
+//! The content of the API at one moment, as far as it is shown, waited for or checked.
 //!
 //! Read from the objects alone: neither the agents nor the controller are asked.
 
@@ -51,7 +51,7 @@ pub(crate) struct PoolState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeState {
     pub(crate) n_blocks: usize,
-    /// Addresses in use, if the agent has said. Only in crd mode it does.
+    /// Addresses in use, if the agent has reported them. It does so only in crd mode.
     pub(crate) n_used: Option<usize>,
     /// Addresses that the agent asks for, in multi-pool mode.
     pub(crate) n_asked: usize,
@@ -209,7 +209,7 @@ fn conditions(list: &Value) -> Vec<String> {
     types
 }
 
-/// `zone=a`: the names of well-known labels are long, and their last part tells enough.
+/// `zone=a`: the names of well-known labels are long, and their last part is enough.
 fn selector(labels: &Value) -> String {
     let all = labels.as_object().into_iter().flatten();
     let short = |key: &str| key.rsplit('/').next().unwrap_or_default().to_owned();

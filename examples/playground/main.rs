@@ -1,7 +1,7 @@
 //! The playground of `docs/tutorial.md`: a real API server with the controller, for a person with kubectl.
 //!
 //! Nodes get machines with Cilium's own agent, and Pods addresses of it (`tests/it/support/machines.rs`). It runs until
-//! Ctrl-C, and then nothing is left running, and no file.
+//! Ctrl-C, and then no process and no file is left.
 
 #[path = "../../tests/it/support/mod.rs"]
 mod support;
@@ -58,7 +58,7 @@ async fn play() -> Result<()> {
     }
     println!("Ending the controller, the agents and the servers.");
     let ended = controller.sigterm_and_wait().await;
-    // Agents end before the servers that they talk to.
+    // Agents exit before the servers that they talk to.
     drop(machines);
     drop(folder);
     drop(rig);

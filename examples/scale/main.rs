@@ -1,8 +1,8 @@
-//! How fast the controller serves a cluster that is there already, on a real API server, with and without latency on
-//! its writes. Prints what it measures; judges nothing.
+//! How fast the controller serves a cluster that exists already, on a real API server, with and without latency on its
+//! writes. Prints its measurements; judges nothing.
 //!
-//! Nodes and CiliumNodes are made first, without agents, so that what is measured is the controller and the server.
-//! Both share the machine, and so does this program.
+//! Nodes and CiliumNodes are made first, without agents, so that only the controller and the server are measured. Both
+//! share the machine with this program.
 
 #[path = "../../tests/it/support/mod.rs"]
 mod support;
@@ -27,7 +27,7 @@ use crate::support::views::Published;
 /// The maximum number of concurrent requests that create the cluster.
 const PARALLEL: usize = 16;
 
-/// For everything that is waited for.
+/// The maximum time of each wait.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// The default of the controller. Tests check every second, which is a tenth of the CPU with 3,000 nodes.
@@ -235,7 +235,7 @@ fn ranges(n_pools: u16) -> Vec<String> {
     (0..n_pools).map(|number| format!("{}.{}.0.0/16", 10 + number / 256, number % 256)).collect()
 }
 
-/// Reads `/metrics` some times, as a scraper does.
+/// Reads `/metrics` several times, as a scraper does.
 async fn scrape(controller: &Controller) -> Result<Scrape> {
     let (mut times, mut text) = (Vec::new(), String::new());
     for _ in 0..SCRAPES {
@@ -250,13 +250,13 @@ async fn scrape(controller: &Controller) -> Result<Scrape> {
     Ok(Scrape { bytes: text.len(), series, median: times[SCRAPES / 2], longest: times[SCRAPES - 1] })
 }
 
-/// Runs `cilium-node-ipam status` without a controller. Nobody leads then, so it finds a problem.
+/// Runs `cilium-node-ipam status` without a controller. No replica leads then, so it finds a problem.
 async fn status(plane: &ControlPlane) -> Result<Status> {
     let mut command = command(&plane.admin_kubeconfig);
     command.arg("status").stdout(Stdio::null());
     let began = Instant::now();
     let mut process = command.spawn()?;
-    // The kernel forgets the size of a process with its end, so it is read every 5 ms.
+    // The kernel forgets the size of a process when it exits, so the size is read every 5 ms.
     let mut peak = 0;
     let mut tick = tokio::time::interval(Duration::from_millis(5));
     let ended = loop {
