@@ -1,6 +1,6 @@
 //! Values by address, for the few addresses of one node that have one.
 //!
-//! Does not know its values. Keeps one invariant: the addresses are in numeric order and each is there once, so equal
+//! Does not know its values. Keeps one invariant: the addresses are in numeric order and each occurs once, so equal
 //! contents are equal values.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::net::cidr::{Cidr, position};
 use crate::net::short_list;
 
 /// Values by address. It takes as much memory as its entries, where a `BTreeMap` makes room for eleven with the first.
-/// An insertion in the middle moves the entries behind it: many are better collected.
+/// An insertion in the middle moves the entries behind it, so many entries are better collected.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AddressMap<V> {
     entries: Vec<(IpAddr, V)>,
@@ -66,7 +66,7 @@ impl<V> AddressMap<V> {
 }
 
 impl<V> FromIterator<(IpAddr, V)> for AddressMap<V> {
-    /// Of several values of an address the last counts.
+    /// If an address has several values, the last one counts.
     fn from_iter<I: IntoIterator<Item = (IpAddr, V)>>(entries: I) -> Self {
         let mut entries: Vec<(IpAddr, V)> = entries.into_iter().collect();
         entries.reverse();
@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn near() -> impl Strategy<Value = IpAddr> {
-        // Both families; few addresses, so that some are met twice.
+        // Both families, and few addresses, so that some occur twice.
         (any::<bool>(), 0u8..20).prop_map(|(is_ipv4, low)| {
             let base = if is_ipv4 { 0xffff_0a00_0000 } else { 0x2001_0db8_u128 << 96 };
             address(base + u128::from(low))

@@ -1,6 +1,6 @@
 //! Sets of addresses of both families.
 //!
-//! Knows no blocks beyond the [`Cidr`]s that it is asked about. Its members are positions on the number line of
+//! Knows no blocks, only the [`Cidr`]s that callers pass. Its members are positions on the number line of
 //! [`crate::net::cidr`], in a [`RunSet`], whose invariant makes equal sets equal values.
 
 use std::fmt;
@@ -11,8 +11,8 @@ use crate::net::runs::RunSet;
 
 /// A set of addresses.
 ///
-/// Costs grow with the number of runs of consecutive addresses, not with the number of addresses: the pool of a node
-/// is one run per block.
+/// Costs grow with the number of runs of consecutive addresses, not with the number of addresses. The pool of a node is
+/// one run per block.
 ///
 /// ```
 /// use cilium_node_ipam::net::addresses::AddressSet;

@@ -15,7 +15,7 @@ use ipnet::IpNet;
 
 /// First position of the IPv4 addresses on the number line, `::ffff:0:0`.
 const IPV4_BASE: u128 = 0xffff_0000_0000;
-/// How much longer an IPv4 prefix is when it is written on the number line.
+/// The number of bits by which an IPv4 prefix is longer on the number line.
 const IPV4_SHIFT: u8 = 96;
 
 /// An address family.
@@ -99,7 +99,7 @@ pub enum CidrError {
 
 /// A masked prefix of either family: a block, a range of a pool, or an exclusion.
 ///
-/// Ordered numerically by first address, and a prefix sorts directly before what it contains.
+/// Ordered numerically by first address. A prefix sorts directly before the prefixes that it contains.
 ///
 /// ```
 /// use cilium_node_ipam::net::cidr::Cidr;
@@ -222,8 +222,8 @@ impl Cidr {
 
     /// The entries of `map` whose addresses lie in it, in the order of the map.
     ///
-    /// A range of the map from its first to its last address would not find them: `IpAddr` sorts IPv4 before IPv6, and a
-    /// prefix may begin in one and end in the other, or contain all of IPv4.
+    /// A range of the map from its first to its last address would not find them. `IpAddr` sorts IPv4 before IPv6, and
+    /// a prefix may start in one family and end in the other, or contain all of IPv4.
     pub fn entries_in<V>(self, map: &BTreeMap<IpAddr, V>) -> impl Iterator<Item = (&IpAddr, &V)> {
         const IPV4_LAST: u128 = IPV4_BASE | u32::MAX as u128;
         let as_ipv4 = (self.first <= IPV4_LAST && self.last() >= IPV4_BASE)
@@ -259,7 +259,7 @@ impl Cidr {
         if bits > self.prefix_len() { self } else { Self::on_line(self.first, self.length - bits) }
     }
 
-    /// The prefix of the same length that contains the position `first`; it begins there if `first` is aligned.
+    /// The prefix of the same length that contains the position `first`; it starts there if `first` is aligned.
     #[must_use]
     pub fn same_size_at(self, first: u128) -> Self {
         Self::on_line(first, self.length)
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(cidr("0.0.0.0/0").size(), 1 << 32);
     }
 
-    /// Some prefixes end with the last IPv4 address and begin outside of IPv4: as `IpAddr`s, their last address sorts
+    /// Some prefixes end with the last IPv4 address and start outside of IPv4. As `IpAddr`s, their last address sorts
     /// before their first.
     #[test]
     fn entries_are_found_by_position_whatever_family_a_prefix_ends_in() {

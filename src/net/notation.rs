@@ -1,6 +1,7 @@
 //! Ranges of addresses as other systems write them, read as the CIDRs that this project writes.
 //!
-//! Reads only what has one meaning, and knows nothing of pools. The result is for messages: nothing is served from it.
+//! Reads only texts with one meaning, and knows nothing of pools. The result is for messages: nothing is served from
+//! it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,7 +26,7 @@ impl Span {
             .then(|| Self { first: position(first), last: position(last) })
     }
 
-    /// The span from this address on that is as long as the prefix; `None` if the family has too few addresses.
+    /// The span that starts at this address and is as long as the prefix; `None` if the family has too few addresses.
     #[must_use]
     pub fn as_long_as(first: IpAddr, prefix: Cidr) -> Option<Self> {
         let last = position(first).checked_add(prefix.size() - 1).map(address)?;
@@ -57,7 +58,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// The address in front of the `/` of a prefix, and the prefix, however it is written.
+/// The address in front of the `/` of a prefix, and the prefix, in any form.
 #[must_use]
 pub fn address_and_prefix(text: &str) -> Option<(IpAddr, Cidr)> {
     let net = text.trim().parse::<IpNet>().ok()?;
@@ -66,8 +67,8 @@ pub fn address_and_prefix(text: &str) -> Option<(IpAddr, Cidr)> {
 
 /// The addresses that the text means in a notation other than a CIDR.
 ///
-/// These are `10.0.0.0-10.0.0.9`, `10.0.0.0..10.0.0.9`, `10.0.0.0-9`, `10.0.0.0/255.255.255.0`, `10.0.0.*` and `10.0/16`,
-/// and the first two with IPv6 addresses.
+/// The notations are `10.0.0.0-10.0.0.9`, `10.0.0.0..10.0.0.9`, `10.0.0.0-9`, `10.0.0.0/255.255.255.0`, `10.0.0.*` and
+/// `10.0/16`, and the first two with IPv6 addresses.
 #[must_use]
 pub fn other_notation(text: &str) -> Option<Span> {
     let text = text.trim();
@@ -139,7 +140,7 @@ mod tests {
         check("10.0.0.0/255.255.240.0", "10.0.0.0/20");
         check("10.1.*.*", "10.1.0.0/16");
         check("10.1/16", "10.1.0.0/16");
-        // No range, or none with one meaning.
+        // No range, or more than one meaning.
         for text in [
             "",
             "-",

@@ -1,11 +1,10 @@
-//! An index of prefixes that finds everything filed under a prefix that overlaps a given one.
+//! An index of prefixes. It finds all items filed under prefixes that overlap a given one.
 //!
-//! Does not know what is filed under a prefix. Keeps one invariant: something is filed under every prefix in it, so
-//! equal contents are equal values.
+//! Does not know its items. Keeps one invariant: every prefix in it has an item, so equal contents are equal values.
 //!
-//! Two prefixes never overlap in part. So what overlaps `c` is within `c` or around it: the prefixes within `c` are one
-//! range in the order of first addresses, and around `c` there is at most one per length. Only lengths that occur are
-//! looked up, and a cluster has few: the sizes of its blocks and of the ranges of its pools.
+//! Two prefixes never overlap in part. So the prefixes that overlap `c` are within `c` or around it. Those within `c`
+//! are one range in the order of first addresses, and around `c` there is at most one per length. Only lengths that
+//! occur are looked up, and a cluster has few: the sizes of its blocks and of the ranges of its pools.
 
 use std::collections::BTreeMap;
 
@@ -56,14 +55,14 @@ impl<T: Ord> PrefixIndex<T> {
         true
     }
 
-    /// What is filed under exactly `cidr`, sorted.
+    /// The items filed under exactly `cidr`, sorted.
     #[must_use]
     pub fn at(&self, cidr: Cidr) -> &[T] {
         self.entries.get(&cidr).map_or(&[], SmallSet::as_slice)
     }
 
-    /// Everything filed under a prefix that shares an address with `cidr`: those around it, widest first, then
-    /// itself and those within it in numeric order.
+    /// All items filed under prefixes that share an address with `cidr`. Those around it come first, the widest first;
+    /// then itself and those within it, in numeric order.
     pub fn overlapping(&self, cidr: Cidr) -> impl Iterator<Item = (Cidr, &T)> {
         let around = self
             .lengths
@@ -74,7 +73,7 @@ impl<T: Ord> PrefixIndex<T> {
         around.chain(within).flat_map(|(cidr, items)| items.iter().map(|item| (*cidr, item)))
     }
 
-    /// Everything, in numeric order of the prefixes.
+    /// All items, in numeric order of their prefixes.
     pub fn iter(&self) -> impl Iterator<Item = (Cidr, &T)> {
         self.entries.iter().flat_map(|(cidr, items)| items.iter().map(|item| (*cidr, item)))
     }
@@ -124,7 +123,7 @@ mod tests {
             }
             let all: Vec<_> = index.iter().map(|(cidr, item)| (cidr, *item)).collect();
             prop_assert_eq!(all, model.iter().copied().collect::<Vec<_>>());
-            // Equal contents are equal values, whatever was filed in between.
+            // Equal contents are equal values, even if other items were filed in between.
             let mut again = PrefixIndex::default();
             for (cidr, item) in model {
                 again.insert(cidr, item);

@@ -1,9 +1,9 @@
-//! A set of numbers kept as runs: what sets of addresses and sets of block numbers have in common.
+//! A set of numbers kept as runs: the common part of sets of addresses and sets of block numbers.
 //!
-//! Does not know what the numbers count. Keeps one invariant: runs are disjoint and never adjacent, so equal sets are
-//! equal values.
+//! Does not know the meaning of the numbers. Keeps one invariant: runs are disjoint and never adjacent, so equal sets
+//! are equal values.
 //!
-//! A set of its own meaning wraps this one and offers its own type of member, so that members of different meaning
+//! A set with a meaning of its own wraps this one and offers its own type of member. So members of different meaning
 //! can't be confused: [`crate::net::addresses::AddressSet`] does so for addresses, the ledger for numbers of blocks.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl RunSet {
         self.last_run_to(number).filter(|(_, end)| *end >= number)
     }
 
-    /// The runs that share a member with `first..=last`, whole, from the last to the first.
+    /// The runs that share a member with `first..=last`, uncut, from the last to the first.
     pub fn runs_touching(&self, first: u128, last: u128) -> impl Iterator<Item = (u128, u128)> + '_ {
         self.runs.starting_in(0, last).rev().take_while(move |(_, end)| *end >= first)
     }
@@ -116,8 +116,8 @@ impl RunSet {
     pub fn insert_run(&mut self, first: u128, last: u128) {
         debug_assert!(first <= last, "a run has a first number that is not behind its last");
         let (mut start, mut end) = (first, last);
-        // Merges all runs that overlap it or touch its ends. Walking from the back, only one run is looked at in vain:
-        // the one before the first of them.
+        // Merges all runs that overlap it or are next to it. From the back, it looks at only one run in vain: the one
+        // before the first of them.
         while let Some((other_start, other_end)) = self.last_run_to(last.saturating_add(1))
             && other_end >= first.saturating_sub(1)
         {
@@ -163,7 +163,7 @@ impl RunSet {
         }
     }
 
-    /// The last run that begins at or before `number`.
+    /// The last run that starts at or before `number`.
     fn last_run_to(&self, number: u128) -> Option<(u128, u128)> {
         self.runs.starting_in(0, number).next_back()
     }

@@ -1,6 +1,6 @@
 //! Sorted sets of a few items.
 //!
-//! Does not know its items. Keeps one invariant: they are sorted and each is there once, so equal sets are equal values.
+//! Does not know its items. Keeps one invariant: they are sorted and each occurs once, so equal sets are equal values.
 
 use crate::net::short_list;
 
