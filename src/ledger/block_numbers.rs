@@ -1,8 +1,8 @@
 //! Numbers of blocks, their runs and sets, as types of their own: a block number can't be mistaken for the position of
 //! an address.
 //!
-//! Knows nothing of pools and sizes. The number of a block is the position of its first address divided by its size,
-//! so it means something only together with the [`crate::ledger::grid::Grid`] that it comes from.
+//! Knows nothing of pools and sizes. The number of a block is the position of its first address divided by its size. So
+//! it has a meaning only together with the [`crate::ledger::grid::Grid`] that it comes from.
 //!
 //! The blocks `2n` and `2n + 1` are a pair, each the buddy of the other: together they are one aligned prefix.
 
@@ -73,14 +73,14 @@ impl BlockRun {
         (self.first.0..=self.last.0).map(BlockNumber)
     }
 
-    /// What it shares with `other`.
+    /// The blocks that it shares with `other`.
     #[must_use]
     pub fn intersection(self, other: Self) -> Option<Self> {
         let (first, last) = (self.first.max(other.first), self.last.min(other.last));
         (first <= last).then_some(Self { first, last })
     }
 
-    /// It and the blocks next to its ends.
+    /// It, the block before it and the block after it.
     #[must_use]
     pub const fn with_neighbours(self) -> Self {
         Self::of((self.first.0.saturating_sub(1), self.last.0.saturating_add(1)))
@@ -168,7 +168,7 @@ impl BlockNumbers {
         self.numbers.run_around(number.0).map(BlockRun::of)
     }
 
-    /// The runs that share a number with `run`, whole, from the last to the first.
+    /// The runs that share a number with `run`, uncut, from the last to the first.
     pub fn runs_touching(&self, run: BlockRun) -> impl Iterator<Item = BlockRun> + '_ {
         self.numbers.runs_touching(run.first.0, run.last.0).map(BlockRun::of)
     }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     proptest! {
-        /// At both ends of the numbers too, where a sum may overflow.
+        /// Also at the lowest and the highest numbers, where a sum may overflow.
         #[test]
         fn a_run_agrees_with_a_list_of_its_numbers(
             place in 0u128..8,

@@ -1,7 +1,7 @@
 //! The order in which the free blocks of a pool are offered to a node.
 //!
-//! Knows a node by its blocks only, and takes nothing: whoever accepts an offer tells the ledger. Keeps one invariant:
-//! each free block is offered at most once, and none that shares an address with a block of the node.
+//! Knows a node by its blocks only, and takes nothing: the caller that accepts an offer records it in the ledger. Keeps
+//! one invariant: each free block is offered at most once, and none that shares an address with a block of the node.
 
 use std::collections::{BTreeSet, btree_set};
 
@@ -18,9 +18,9 @@ impl FreeBlocks {
     /// 4. blocks whose buddy a claim of another node holds, so that this node would grow into them;
     /// 5. the upper blocks of the wholly free pairs, for a caller that had to refuse all others.
     ///
-    /// Within a kind the order is numeric. `mine` may hold blocks that were picked a moment ago and are not yet
-    /// taken here: they are not offered again, and the blocks that they overlap do not count as free. It may also
-    /// hold blocks of other pools and sizes. Nothing is computed before it is asked for.
+    /// Within a kind the order is numeric. `mine` may contain blocks that were picked a moment ago and are not yet
+    /// taken here. They are not offered again, and the blocks that they overlap do not count as free. It may also
+    /// contain blocks of other pools and sizes. The next block is computed only when it is requested.
     #[must_use]
     pub fn candidates(&self, mine: &[Cidr]) -> Candidates<'_> {
         Candidates::new(self, mine)
@@ -35,13 +35,13 @@ pub struct Candidates<'a> {
     mine: BlockNumbers,
     /// Free buddies of the node's own blocks, which are offered first.
     buddies_of_mine: BTreeSet<BlockNumber>,
-    /// Those that are still to be offered.
+    /// Those that are not offered yet.
     next_buddies: btree_set::IntoIter<BlockNumber>,
     lower_halves: FreePairs<'a>,
     without_buddy: btree_set::Iter<'a, BlockNumber>,
-    /// The next of these, if it is known.
+    /// The next block of `without_buddy`, if it is known.
     next_without_buddy: Option<BlockNumber>,
-    /// Free blocks whose buddy is free too, but in `mine`: for this node only they are without one.
+    /// Free blocks whose buddy is free too, but in `mine`: only for this node they have no buddy.
     without_buddy_here: BTreeSet<BlockNumber>,
     with_held_buddy: btree_set::Iter<'a, BlockNumber>,
     upper_halves: FreePairs<'a>,
@@ -61,7 +61,7 @@ impl<'a> Candidates<'a> {
             .filter_map(|cidr| grid.number(*cidr).map(BlockNumber::buddy))
             .filter(|buddy| is_offered(*buddy))
             .collect();
-        // Only something smaller than a block leaves such a buddy: anything larger covers whole pairs, and the buddies
+        // Only an own prefix smaller than a block leaves such a buddy. A larger one covers whole pairs, and the buddies
         // of blocks are in `buddies_of_mine`.
         let without_buddy_here = own
             .iter()
@@ -118,7 +118,7 @@ impl<'a> Candidates<'a> {
         None
     }
 
-    /// Whether a free block of no free pair may be offered, and has not been as a buddy of one of the node's own.
+    /// Whether a block that is in no free pair may be offered, and was not yet offered as the buddy of a node's block.
     fn is_still_offered(&self, number: BlockNumber) -> bool {
         !self.buddies_of_mine.contains(&number) && !self.mine.contains(number)
     }
@@ -172,7 +172,7 @@ impl<'a> FreePairs<'a> {
             *steps += 1;
             let Some(lower) = rest.first_pair() else { continue };
             let pair = BlockRun { first: lower, last: lower.buddy() };
-            // Leaps over the whole run of `mine`, so that its size does not matter.
+            // Skips the whole run of `mine`, so that its size does not matter.
             let obstacle = mine.runs_touching(pair).next();
             let passed = obstacle.map_or(lower, |run| run.last).upper_of_pair();
             self.rest = rest.part_above(passed);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     /// Checks the order of candidates for a node with the blocks `mine`. The pool is `10.0.0.0/28`, cut into single
-    /// addresses, of which claims hold `claims` and something else takes `others`. All are given by their last byte.
+    /// addresses. Claims hold `claims`, and other occupants take `others`. All are given by their last byte.
     fn check(claims: &[u8], others: &[u8], mine: &[u8], expected: &str) {
         let single = |byte: &u8| cidr(&format!("10.0.0.{byte}/32"));
         let mut free_blocks = FreeBlocks::new(grid(&pool("a", 32, &["10.0.0.0/28"])));
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_next_block_of_a_holder_is_offered_after_all_that_nobody_grows_into() {
-        // 1 is the next block of the holder of 0. The buddy of 5 is taken, but not by a claim: nobody grows into 5.
+        // 1 is the next block of the holder of 0. The buddy of 5 is taken, but not by a claim: no node grows into 5.
         check(&[0, 2, 3], &[4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], &[], "5 1");
     }
 

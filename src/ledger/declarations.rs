@@ -1,7 +1,7 @@
-//! Which pools declare which ranges, and what each has to give of them.
+//! The ranges that each pool declares, and the blocks that it can give of them.
 //!
-//! Keeps one invariant: to put one pool in place of its former self leaves the ledger as if all pools had been put in
-//! anew. It looks only at that pool and at those whose ranges overlap what it declares or declared.
+//! Keeps one invariant: a change of one pool leaves the ledger as if all pools had been set anew. It looks only at that
+//! pool and at those whose ranges overlap its ranges, before or after the change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use crate::model::pool::{Pool, Reservation};
 use crate::net::cidr::{Cidr, Family};
 
 impl Ledger {
-    /// Puts these pools in place of those before. Free blocks are computed anew only for pools whose blocks change.
+    /// Replaces all pools. Free blocks are computed anew only for pools whose blocks change.
     ///
-    /// Of two pools that overlap, the older one (by creation, then uid) keeps every range that it declares, in whatever
+    /// Of two pools that overlap, the older one (by creation, then uid) keeps every range that it declares, in any
     /// state and as a whole. The younger one loses every block that overlaps such a range. A pool in `reserved` keeps
-    /// the ranges that it is known to declare in the same way, and gives out none of them.
+    /// its known ranges in the same way, and gives out none of them.
     pub fn set_pools<'a>(
         &mut self,
         pools: impl IntoIterator<Item = &'a Pool>,
@@ -42,9 +42,8 @@ impl Ledger {
         }
     }
 
-    /// Puts what this pool declares now in place of what it declared before. `declaration` says what any pool declares,
-    /// and nothing of one that is gone. Returns the pools that have other blocks than before, or lose others to older
-    /// ones.
+    /// Replaces the declaration of this pool. `declaration` returns the present one of any pool, and `None` for a pool
+    /// that no longer exists. Returns the pools whose blocks, or whose overlaps with older pools, have changed.
     pub fn set_pool<'a>(
         &mut self,
         name: &PoolName,
@@ -76,7 +75,8 @@ impl Ledger {
         self.declarers.insert(name.clone(), declarer);
     }
 
-    /// Computes what a pool has to give, now that all ranges are declared; whether that is another offer than before.
+    /// Computes the offer of a pool, now that all ranges are declared. Returns whether it differs from the offer
+    /// before.
     fn offer(&mut self, name: &PoolName, declaration: Option<Declaration<'_>>) -> bool {
         let Some(Ok(pool)) = declaration else {
             return self.pools.remove(name).is_some();

@@ -1,6 +1,6 @@
-//! What the ledger keeps of the declaration of a pool, to compare it with others.
+//! The part of a pool's declaration that the ledger keeps, to compare it with others.
 //!
-//! Does not know what is taken, nor which blocks a pool has.
+//! Does not know which ranges are taken, nor which blocks a pool has.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use crate::model::pool::{Pool, Reservation};
 use crate::model::time::Timestamp;
 use crate::net::cidr::{Cidr, Family};
 
-/// What is declared: by a pool, or by one that can't be read.
+/// The declaration of a pool, or of one that can't be read.
 pub type Declaration<'a> = Result<&'a Pool, &'a Reservation>;
 
-/// What is kept of a declaration to compare it with others.
+/// The part of a declaration that is kept to compare it with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Declarer {
     pub(super) age: Age,
     pub(super) ranges: BTreeSet<(Cidr, Family)>,
 }
 
-/// Sorts the oldest first. Creation times have whole seconds: between equal ones any order will do that never changes.
+/// Sorts the oldest first. Creation times have whole seconds: between equal ones, any order that never changes will do.
 pub(super) type Age = (Timestamp, Uid, PoolName);
 
 impl Declarer {

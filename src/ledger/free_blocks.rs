@@ -1,14 +1,14 @@
 //! The free blocks of one pool in one family, indexed for the order in which they are offered.
 //!
-//! Knows which blocks are free and which are held by a claim, but not by whom: the ledger tells it. Keeps one
-//! invariant: every free block is a usable one, and every index is what the free blocks and the held ones imply, so
-//! equal contents are equal values.
+//! Knows from the ledger which blocks are free and which a claim holds, but not for which node. Keeps one invariant:
+//! every free block is usable, and every index follows from the free and the held blocks. So equal contents are equal
+//! values.
 //!
-//! The order of offers ([`crate::ledger::candidates`]) asks only for the lowest free block of each kind: one of a pair
-//! that is wholly free, one whose buddy a claim holds, or one whose buddy is unavailable for another reason. Free blocks
-//! are kept as runs of numbers, and the ends of a run tell its kinds: whether it has a wholly free pair, and which of
-//! its ends have a buddy outside of it. So three ordered sets with at most two entries per run answer every question
-//! by their first entry, however large and however full the pool is.
+//! The order of offers ([`crate::ledger::candidates`]) needs only the lowest free block of each kind: one of a pair
+//! that is wholly free, one whose buddy a claim holds, or one whose buddy is unavailable for another reason. Free
+//! blocks are kept as runs of numbers. The first and the last block of a run show its kinds: whether it has a wholly
+//! free pair, and which of the two has its buddy outside of it. So three ordered sets with at most two entries per run
+//! answer every question by their first entry. The size of the pool and the number of its free blocks do not matter.
 
 use std::collections::BTreeSet;
 
@@ -33,14 +33,14 @@ pub struct FreeBlocks {
     runs_with_pair: BTreeSet<BlockNumber>,
     /// The free blocks whose buddy is neither free nor held.
     without_buddy: BTreeSet<BlockNumber>,
-    /// The free blocks whose buddy is held: the holder's next block.
+    /// The free blocks whose buddy is held: each is the next block of that holder.
     with_held_buddy: BTreeSet<BlockNumber>,
 }
 
 /// The blocks in one range of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CountsInRange {
-    /// All that can be cut from it.
+    /// All blocks that can be cut from it.
     pub cut: u128,
     /// Of these, those that no older pool has.
     pub own: u128,
@@ -53,7 +53,7 @@ pub struct CountsInRange {
 }
 
 impl FreeBlocks {
-    /// The free blocks of a pool of which nothing is taken.
+    /// The free blocks of a pool from which nothing is taken.
     #[must_use]
     pub fn new(grid: Grid) -> Self {
         let mut free_blocks = Self {
@@ -91,8 +91,9 @@ impl FreeBlocks {
         self.n_free
     }
 
-    /// How many addresses the free blocks offer, if they are those of `pool` in `family`. `node_addresses` are the addresses
-    /// of nodes themselves in the ranges of the pool, and `n_offered` says how many a block offers of which these are withheld.
+    /// How many addresses the free blocks offer, if they are those of `pool` in `family`. `node_addresses` are the
+    /// addresses of nodes themselves in the ranges of the pool. `n_offered` gets a block and its addresses that are
+    /// kept back, and returns how many it offers.
     ///
     /// Costs grow with the numbers of exclusions and of `node_addresses`, not with the number of blocks: only a block
     /// with one of them in it is looked at.
@@ -106,7 +107,7 @@ impl FreeBlocks {
     ) -> u128 {
         let Some(first) = self.iter().next() else { return 0 };
         let exclusions = pool.families.get(&family).map_or(&[][..], |ranges| &ranges.exclude);
-        // No block inside an exclusion is usable, so what an exclusion takes of free blocks lies in its first and last.
+        // No block inside an exclusion is usable. So it takes addresses only of its first and its last block.
         let ends = exclusions
             .iter()
             .map(|exclusion| self.grid.span(*exclusion))
@@ -129,8 +130,8 @@ impl FreeBlocks {
         self.grid.usable().len().saturating_add(self.n_held_closed)
     }
 
-    /// The blocks in one of the ranges of the pool. Their sums over all ranges are [`Self::total_count`] and
-    /// [`Self::free_count`]. Costs a pass over the free runs in the range, and over the held blocks if it gives out none.
+    /// The blocks in one of the ranges of the pool. Summed over all ranges they are [`Self::total_count`] and
+    /// [`Self::free_count`]. Costs a pass over the runs and the held blocks in the range.
     #[must_use]
     pub fn counts_in(&self, range: Cidr) -> CountsInRange {
         if range.size() < self.grid.block(BlockNumber::new(0)).size() {
@@ -166,7 +167,7 @@ impl FreeBlocks {
         &self.without_buddy
     }
 
-    /// The free blocks whose buddy a claim holds: that holder's next block.
+    /// The free blocks whose buddy a claim holds: each is the next block of that holder.
     pub(super) fn with_held_buddy(&self) -> &BTreeSet<BlockNumber> {
         &self.with_held_buddy
     }
@@ -203,7 +204,7 @@ impl FreeBlocks {
             self.n_free -= run.intersection(taken).map_or(0, BlockRun::count);
         }
         self.free.remove(taken);
-        // The runs come last first, and only the outermost two can reach beyond what is taken.
+        // The runs come last first. Only the first and the last of them can reach beyond the taken range.
         let below = touched.last().and_then(|run| run.part_below(taken.first));
         let above = touched.first().and_then(|run| run.part_above(taken.last));
         let mut n_remainders = 0;
@@ -233,8 +234,8 @@ impl FreeBlocks {
         steps
     }
 
-    /// Notes that a claim holds `cidr`; does nothing if that is no block of this size, or if neither it nor its buddy is
-    /// the pool's own.
+    /// Notes that a claim holds `cidr`; does nothing if that is no block of this size, or if neither it nor its buddy
+    /// is the pool's own.
     pub fn hold(&mut self, cidr: Cidr) {
         let Some(number) = self.held_number(cidr) else { return };
         if self.held.insert(number) {
@@ -346,7 +347,7 @@ mod tests {
         pool
     }
 
-    /// All of a block but what is withheld.
+    /// All addresses of a block that are not kept back.
     fn all_else(block: Cidr, withheld: &AddressSet) -> u128 {
         block.size() - withheld.count_in(block)
     }
@@ -366,7 +367,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is offered is what a claim of each free block would offer, block by block.
+        /// The result is the sum of the addresses that a claim of each free block would offer.
         #[test]
         fn what_free_blocks_offer_is_the_sum_over_them(
             block_prefix in 27u8..=32,
@@ -387,7 +388,7 @@ mod tests {
             for (last, length) in taken {
                 free_blocks.occupy(at(last, length));
             }
-            // Of some modes, a block of which anything is withheld offers nothing.
+            // In some modes, a block offers nothing if more than two of its addresses are kept back.
             let all_or_none = |block: Cidr, withheld: &AddressSet| {
                 if withheld.count_in(block) > 2 { 0 } else { block.size() - 1 }
             };
@@ -403,8 +404,8 @@ mod tests {
     }
 
     /// The maximum number of index entries that a claim or its release may look at. A claim: one for the candidate, one
-    /// for the run that leaves the indexes, two for its remainders. A release: one for the usable run around it, two for
-    /// the runs that leave the indexes, one for the run that joins them.
+    /// for the run that leaves the indexes, two for its remainders. A release: one for the usable run around it, two
+    /// for the runs that leave the indexes, one for the run that joins them.
     const STEPS: u64 = 4;
 
     /// In other systems a claim costs more the larger and the fuller the pool is.
@@ -421,7 +422,7 @@ mod tests {
         assert!(steps_small <= STEPS && steps_large <= STEPS, "{steps_small} and {steps_large}");
     }
 
-    /// 2^24 blocks, of which about one per cent are free, in pseudo-random places; claims hold the buddies of these.
+    /// 2^24 blocks. About one per cent are free, in pseudo-random places, and claims hold the buddies of these.
     fn nearly_full() -> FreeBlocks {
         let whole = cidr("10.0.0.0/8");
         let mut free_blocks = FreeBlocks::new(grid(&pool("a", 32, &["10.0.0.0/8"])));

@@ -1,7 +1,7 @@
-//! Which blocks a pool has: its ranges cut into blocks, without what is excluded or belongs to an older pool.
+//! The blocks of a pool: its ranges cut into blocks, without those that are excluded or belong to an older pool.
 //!
-//! Does not know who holds what. Keeps one invariant: every usable block is the pool's own, and no block is the own of
-//! two pools.
+//! Does not know the holders of blocks. Keeps one invariant: every usable block is the pool's own, and no block is the
+//! own of two pools.
 //!
 //! Blocks are handled by number ([`BlockNumber`]); the grid turns blocks into numbers and back.
 
@@ -25,12 +25,12 @@ pub struct Grid {
     own: BlockNumbers,
 }
 
-/// A range that a pool declares and an older pool has.
+/// A range of a pool that overlaps a range of an older pool.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Overlap {
     /// The range as the younger pool declares it.
     pub mine: Cidr,
-    /// The pool that keeps what both declare.
+    /// The pool that keeps the addresses that both declare.
     pub older: PoolName,
     /// The range as that pool declares it.
     pub theirs: Cidr,
@@ -40,10 +40,10 @@ pub struct Overlap {
 pub type Declared = PrefixIndex<(PoolName, Family)>;
 
 impl Grid {
-    /// The blocks of `pool` in `family`, and what it loses to the pools in `older`.
+    /// The blocks of `pool` in `family`, and its overlaps with the pools in `older`.
     ///
-    /// `None` when the pool has no such family. `older` must hold the ranges of the older pools only. They keep all
-    /// that they declare, in whatever state and even while they are being deleted, because nodes may hold blocks of it.
+    /// `None` when the pool has no such family. `older` must contain the ranges of the older pools only. They keep all
+    /// that they declare, in any state and even while they are being deleted, because nodes may hold blocks of it.
     #[must_use]
     pub fn of(pool: &Pool, family: Family, older: &Declared) -> Option<(Self, Vec<Overlap>)> {
         let ranges = pool.families.get(&family)?;
@@ -65,8 +65,8 @@ impl Grid {
         }
         for exclusion in &ranges.exclude {
             let run = grid.span(*exclusion);
-            // An exclusion smaller than a block leaves the block usable, unless everything that is withheld leaves no
-            // address of it.
+            // An exclusion smaller than a block leaves the block usable, unless the pool then keeps back every address
+            // of it.
             if exclusion.size() >= shape.size() || pool_offers_none(pool, grid.block(run.first)) {
                 grid.usable.remove(run);
             }
@@ -136,7 +136,7 @@ impl Grid {
     }
 }
 
-/// Whether the pool withholds every address of the block.
+/// Whether the pool keeps back every address of the block.
 fn pool_offers_none(pool: &Pool, block: Cidr) -> bool {
     pool.withheld(block, &AddressSet::new()).covers(block)
 }

@@ -1,8 +1,8 @@
-//! Who takes which addresses, and which blocks of every pool are therefore free.
+//! The occupants of ranges, and the blocks of every pool that are therefore free.
 //!
-//! Knows no nodes, no states of claims and no objects: its owner tells it who takes what. Keeps one invariant: a block
-//! of a pool is free if and only if nothing that is taken shares an address with it. [`Ledger::check`] computes
-//! everything anew and compares.
+//! Knows no nodes, no states of claims and no objects: its owner notes which occupant takes a range. Keeps one
+//! invariant: a usable block of a pool is free if and only if no taken range shares an address with it.
+//! [`Ledger::check`] computes everything anew and compares.
 //!
 //! A change looks only at the pools whose ranges it touches, and there only at the blocks that it touches.
 
@@ -28,19 +28,20 @@ use declarer::Declarer;
 use free_blocks::FreeBlocks;
 use grid::{Declared, Grid, Overlap};
 
-/// Who takes a range. Any number may take the same, and ranges of different occupants may overlap.
+/// The owner of a range in the ledger. A range may have several, and ranges of different occupants may overlap.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Occupant {
     /// The claim of exactly this range, in any state.
     Claim,
     /// The claim of exactly this range, which is being created.
     Pending,
-    /// A lost claim of this range, and its node, if that is known: it vanished in a way in which claims never leave. It
-    /// takes the range until it is recreated, or until its node is known to carry nothing of the range any more.
+    /// A lost claim of this range, and its node, if that is known: the claim was deleted without the controller's
+    /// consent. It takes the range until it is recreated, or until the carrier of its node is known to have nothing of
+    /// the range any more.
     LostClaim(Option<NodeName>),
-    /// The CiliumNode of this name carries the range, claimed or not; kept by [`Ledger::set_carried`] only.
+    /// The CiliumNode of this name carries the range, claimed or not. Only [`Ledger::set_carried`] adds and removes it.
     Carried(NodeName),
-    /// An object of this kind and name, which can't be read as a whole, names the range.
+    /// An object of this kind and name, which can't be read as a whole, contains the range.
     Unreadable(Kind, String),
 }
 
@@ -51,7 +52,7 @@ impl Occupant {
         Self::Unreadable(kind, name.to_owned())
     }
 
-    /// Whether it is a claim, so that a node holds the block and its buddy is that node's next block.
+    /// Whether it is a claim. Then a node holds the block, and its buddy is the next block of that node.
     fn is_claim(&self) -> bool {
         match self {
             Self::Claim | Self::Pending => true,
@@ -82,21 +83,21 @@ pub struct Counts {
     pub free: u128,
 }
 
-/// Everything that is taken, and the blocks that are therefore free.
+/// All taken ranges, and the blocks that are therefore free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
     taken: PrefixIndex<Occupant>,
-    /// What each CiliumNode carries, as last noted: the source of the [`Occupant::Carried`] entries.
+    /// The addresses on each CiliumNode, as last noted: the source of the [`Occupant::Carried`] entries.
     carried: BTreeMap<NodeName, AddressSet>,
-    /// What is taken by anything but a claim.
+    /// The ranges of all occupants that are no claims.
     strangers: PrefixIndex<Occupant>,
     declared: Declared,
-    /// What is declared by each pool, readable or not.
+    /// The declaration of each pool, readable or not.
     declarers: BTreeMap<PoolName, Declarer>,
     pools: BTreeMap<PoolName, Offer>,
 }
 
-/// What the ledger keeps of one pool.
+/// The free blocks of one pool, and its overlaps with older pools.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Offer {
     free_blocks: BTreeMap<Family, FreeBlocks>,
@@ -155,14 +156,15 @@ impl Ledger {
         true
     }
 
-    /// Notes what the CiliumNode of this name carries, in place of what it carried before; empty when it is gone.
+    /// Notes the addresses on the CiliumNode of this name, in place of those before; none if it no longer exists.
     pub fn set_carried(&mut self, node: &NodeName, carried: AddressSet) {
         let before = self.carried.remove(node).unwrap_or_default();
         if before != carried {
             let old: BTreeSet<Cidr> = before.cidrs().collect();
             let new: BTreeSet<Cidr> = carried.cidrs().collect();
             let occupant = Occupant::Carried(node.clone());
-            // The new is taken before the old is released: what the node still carries is never free in between.
+            // New ranges are taken before old ones are released, so a range that the node still has is never free in
+            // between.
             for cidr in new.difference(&old) {
                 self.take(*cidr, occupant.clone());
             }
@@ -175,7 +177,7 @@ impl Ledger {
         }
     }
 
-    /// What the CiliumNode of this name carries, as last noted; `None` when that is nothing.
+    /// The addresses on the CiliumNode of this name, as last noted; `None` when there are none.
     #[must_use]
     pub fn carried(&self, node: &NodeName) -> Option<&AddressSet> {
         self.carried.get(node)
@@ -187,14 +189,14 @@ impl Ledger {
         self.pools.get(pool)?.free_blocks.get(&family)
     }
 
-    /// Whether a pool has a block, in any family, that it gives out, free or not: it is not being deleted, and has a CIDR
-    /// that is neither cordoned, excluded, nor kept by an older pool.
+    /// Whether a pool has a block, in any family, that it gives out, free or not. Such a pool is not being deleted, and
+    /// has an active CIDR that is neither excluded nor kept by an older pool.
     #[must_use]
     pub fn gives_out(&self, pool: &PoolName) -> bool {
         self.pools.get(pool).is_some_and(|offer| offer.free_blocks.values().any(FreeBlocks::has_usable))
     }
 
-    /// The same of one family.
+    /// The same for one family.
     #[must_use]
     pub fn gives_out_of(&self, pool: &PoolName, family: Family) -> bool {
         self.free_blocks(pool, family).is_some_and(FreeBlocks::has_usable)
@@ -213,7 +215,7 @@ impl Ledger {
             .map(|free_blocks| Counts { total: free_blocks.total_count(), free: free_blocks.free_count() })
     }
 
-    /// The ranges of a pool that it shares with older pools, which keep what both declare.
+    /// The overlaps of a pool with older pools, which keep the addresses that both declare.
     #[must_use]
     pub fn overlaps(&self, pool: &PoolName) -> &[Overlap] {
         self.pools.get(pool).map_or(&[], |offer| &offer.overlaps)
@@ -229,14 +231,14 @@ impl Ledger {
             .collect()
     }
 
-    /// Everything taken that shares an address with `cidr`, and its occupant: first the ranges around `cidr`, the widest
-    /// first, then those within it in numeric order.
+    /// All taken ranges that share an address with `cidr`, and their occupants. The ranges around `cidr` come first,
+    /// the widest first; then those within it, in numeric order.
     pub fn overlapping(&self, cidr: Cidr) -> impl Iterator<Item = (Cidr, &Occupant)> {
         self.taken.overlapping(cidr)
     }
 
-    /// Everything that shares an address with `cidr` and is taken by anything but a claim, in the same order. Costs
-    /// nothing for the claims there.
+    /// The ranges that share an address with `cidr` and have an occupant that is no claim, in the same order. The
+    /// claims there cost nothing.
     pub fn strangers_in(&self, cidr: Cidr) -> impl Iterator<Item = (Cidr, &Occupant)> {
         self.strangers.overlapping(cidr)
     }
@@ -253,26 +255,27 @@ impl Ledger {
             .filter(move |claimed| last.replace(*claimed) != Some(*claimed))
     }
 
-    /// Whether anything that is taken shares an address with `cidr`.
+    /// Whether a taken range shares an address with `cidr`.
     #[must_use]
     pub fn is_taken(&self, cidr: Cidr) -> bool {
         self.taken.overlapping(cidr).next().is_some()
     }
 
-    /// Who takes exactly `cidr`.
+    /// The occupants of exactly `cidr`.
     #[must_use]
     pub fn occupants(&self, cidr: Cidr) -> &[Occupant] {
         self.taken.at(cidr)
     }
 
-    /// Everything taken, and its occupants, in numeric order.
+    /// All taken ranges and their occupants, in numeric order.
     pub fn entries(&self) -> impl Iterator<Item = (Cidr, &Occupant)> {
         self.taken.iter()
     }
 
-    /// Computes everything anew from what is taken and what pools declare, and returns where what is kept differs.
+    /// Computes everything anew from the taken ranges and the declarations of pools, and returns the differences from
+    /// the kept state.
     ///
-    /// Costs as much as a start. A list that is not empty shows a defect of this program.
+    /// Costs as much as the first computation at the start. A list that is not empty shows a defect of this program.
     #[must_use]
     pub fn check<'a>(
         &self,
@@ -323,8 +326,8 @@ impl Ledger {
         self.declared.overlapping(cidr.enlarged(1)).map(|(_, section)| section.clone()).collect()
     }
 
-    /// The pools that declare an address of `cidr`, in whatever state: the number of their free blocks may change when
-    /// somebody takes or releases it.
+    /// The pools that declare an address of `cidr`, in any state. The number of their free blocks may change when an
+    /// occupant takes or releases it.
     pub fn pools_over(&self, cidr: Cidr) -> impl Iterator<Item = &PoolName> {
         self.declared.overlapping(cidr).map(|(_, (pool, _))| pool)
     }
@@ -334,14 +337,14 @@ impl Ledger {
     }
 }
 
-/// Something that the ledger keeps and that differs from what it should be.
+/// A part of the ledger that differs from its correct value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
     /// The index of the ranges that pools declare.
     Declared,
-    /// The index of what is taken by anything but a claim.
+    /// The index of ranges whose occupants are no claims.
     Strangers,
-    /// Which ranges the pool loses to older ones.
+    /// The overlaps of the pool with older ones.
     Overlaps {
         /// The pool.
         pool: PoolName,
@@ -355,25 +358,25 @@ pub enum Difference {
         /// How they differ.
         difference: FreeBlocksDifference,
     },
-    /// What a CiliumNode carries.
+    /// The addresses on a CiliumNode.
     Carried {
         /// The node.
         node: NodeName,
     },
 }
 
-/// How the free blocks of a pool differ from what they should be.
+/// How the free blocks of a pool differ from the correct ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FreeBlocksDifference {
     /// They are kept and should not be, or the other way round.
     Existence,
-    /// They are of other blocks than the pool has.
+    /// Their grid is not that of the pool.
     Grid,
     /// Blocks are free that should not be: the dangerous one.
     FreeThoughTaken,
     /// Blocks are not free that should be.
     TakenThoughFree,
-    /// The free blocks are right, and something derived from them is not.
+    /// The free blocks are right, and an index of them is not.
     Index,
 }
 
@@ -421,7 +424,7 @@ fn compare(kept: Option<&FreeBlocks>, fresh: Option<&FreeBlocks>) -> Option<Free
     }
 }
 
-/// The free blocks of a pool with this grid, given all that is taken.
+/// The free blocks of a pool with this grid, given all taken ranges.
 fn free_blocks_of(grid: Grid, taken: &PrefixIndex<Occupant>) -> FreeBlocks {
     // Whole pairs, because a held block keeps its buddy for its holder even if only the buddy is the pool's own.
     let regions: Vec<Cidr> = grid

@@ -1,4 +1,4 @@
-//! The ledger in random cases against a model of it, and in single ones.
+//! The ledger compared with a model of it in random cases, and tests of single cases.
 
 mod model;
 
@@ -10,8 +10,8 @@ use crate::ledger::grid::tests::pool;
 use crate::model::pool::RangeState;
 
 proptest! {
-    /// After every step, what the ledger keeps is what the definitions say and what a new ledger would compute. In other
-    /// systems editing a pool lost track of blocks that were held.
+    /// After every step, the ledger has the contents that the definitions demand and that a new ledger would compute.
+    /// In other systems, editing a pool lost track of blocks that were held.
     #[test]
     fn agrees_with_a_list_that_is_searched(
         universe in universe(),

@@ -1,4 +1,4 @@
-//! A model of the ledger, and random steps to compare the two: it keeps a list of what is taken and searches that for
+//! A model of the ledger, and random steps to compare the two. It keeps a list of taken ranges, and searches that for
 //! every block of a small universe.
 
 use proptest::prelude::*;
@@ -13,7 +13,8 @@ use crate::net::cidr::address;
 /// Bits of the universe: 128 addresses.
 const BITS: u8 = 7;
 
-/// The universes: ordinary ones, and both ends of the number line of either family, where a sum may overflow.
+/// The universes: ordinary ones, and the start and the end of the number line of either family, where a sum may
+/// overflow.
 pub(super) fn universe() -> impl Strategy<Value = Cidr> {
     proptest::sample::select(vec![
         "10.0.0.0/25",
@@ -154,7 +155,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is taken and which pools there are, exactly as the ledger was told, and nothing derived.
+/// The taken ranges and the pools, exactly as the ledger gets them, and nothing derived.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) pools: BTreeMap<PoolName, Pool>,
@@ -164,7 +165,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// All that is taken, with what CiliumNodes carry as single addresses.
+    /// Whether an occupant or a CiliumNode has an address of the block.
     fn is_taken(&self, block: Cidr) -> bool {
         self.taken.iter().any(|(cidr, _)| cidr.overlaps(block))
             || self.carried.values().any(|carried| carried.intersects(block))
@@ -176,7 +177,7 @@ impl Model {
             .any(|occupant| self.taken.contains(&(block, occupant)))
     }
 
-    /// The state of the range in which the whole block lies, if no older pool declares an address of it.
+    /// The state of the range that contains the whole block, if no older pool declares an address of it.
     fn own_state(&self, pool: &Pool, block: Cidr) -> Option<RangeState> {
         let age = |pool: &Pool| (pool.created, pool.uid.clone());
         let is_older = |other: &&Pool| age(other) < age(pool);
@@ -288,7 +289,7 @@ pub(super) fn apply(
             let name = pool.get(&names);
             let free_blocks = ledger.free_blocks(name, universe.family()).unwrap();
             if let Some(block) = free_blocks.candidates(&mine).next() {
-                // It never overlaps what was granted before, by whichever pool.
+                // It never overlaps a block that any pool granted before.
                 prop_assert!(!model.is_taken(block), "{} is taken", block);
                 prop_assert_eq!(ledger.overlapping_claims(block).next(), None);
                 ledger.take(block, Occupant::Claim);
@@ -307,7 +308,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// What each pool declares, readable or not.
+/// The declaration of each pool, readable or not.
 type Declarations = BTreeMap<PoolName, Result<Pool, Reservation>>;
 
 fn declarations(model: &Model) -> Declarations {
@@ -315,7 +316,7 @@ fn declarations(model: &Model) -> Declarations {
     model.pools.iter().map(|(name, pool)| (name.clone(), Ok(pool.clone()))).chain(reserved).collect()
 }
 
-/// Each pool that differs is put in place of what it was, one after the other.
+/// Replaces the declarations of the pools, one after the other.
 fn change_one_by_one(ledger: &mut Ledger, mut declared: Declarations, after: &Declarations) {
     let names: BTreeSet<PoolName> = declared.keys().chain(after.keys()).cloned().collect();
     for name in names {
