@@ -61,8 +61,8 @@ impl<'a> Candidates<'a> {
             .filter_map(|cidr| grid.number(*cidr).map(BlockNumber::buddy))
             .filter(|buddy| is_offered(*buddy))
             .collect();
-        // Only an own prefix smaller than a block leaves such a buddy. A larger one covers whole pairs, and the buddies
-        // of blocks are in `buddies_of_mine`.
+        // Only a prefix of the node that is smaller than a block leaves such a buddy. A larger one covers whole pairs,
+        // and the buddies of blocks are in `buddies_of_mine`.
         let without_buddy_here = own
             .iter()
             .map(|cidr| grid.span(*cidr))
@@ -118,7 +118,8 @@ impl<'a> Candidates<'a> {
         None
     }
 
-    /// Whether a block that is in no free pair may be offered, and was not yet offered as the buddy of a node's block.
+    /// Whether a free block that is in no free pair may be offered, and was not yet offered as the buddy of the node's
+    /// block.
     fn is_still_offered(&self, number: BlockNumber) -> bool {
         !self.buddies_of_mine.contains(&number) && !self.mine.contains(number)
     }

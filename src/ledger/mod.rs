@@ -275,7 +275,8 @@ impl Ledger {
     /// Computes everything anew from the taken ranges and the declarations of pools, and returns the differences from
     /// the kept state.
     ///
-    /// Costs as much as the first computation at the start. A list that is not empty shows a defect of this program.
+    /// Costs as much as the computation at the start of the process. A list that is not empty shows a defect of this
+    /// program.
     #[must_use]
     pub fn check<'a>(
         &self,

@@ -1,7 +1,6 @@
 //! Ranges of addresses as other systems write them, read as the CIDRs that this project writes.
 //!
-//! Reads only texts with one meaning, and knows nothing of pools. The result is for messages: nothing is served from
-//! it.
+//! Reads only texts with one meaning, and knows nothing of pools. The result is for messages only.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};

@@ -116,7 +116,7 @@ impl RunSet {
     pub fn insert_run(&mut self, first: u128, last: u128) {
         debug_assert!(first <= last, "a run has a first number that is not behind its last");
         let (mut start, mut end) = (first, last);
-        // Merges all runs that overlap it or are next to it. From the back, it looks at only one run in vain: the one
+        // Merges all runs that overlap it or are next to it. From the back, it looks at only one run too many: the one
         // before the first of them.
         while let Some((other_start, other_end)) = self.last_run_to(last.saturating_add(1))
             && other_end >= first.saturating_sub(1)
