@@ -1,7 +1,8 @@
-//! The Pods of Cilium's agents as the world keeps them: whether an agent runs on a node, since when, and which release.
+//! The Pods of Cilium's agents as the world keeps them: whether an agent runs on a node, since when, and in which
+//! version.
 //!
-//! They are no kind of the world: nothing about addresses follows from them alone, and the controller serves without
-//! them (`docs/decisions/0021-agents-beside-the-world.md`).
+//! They are no kind of the world: no address follows from them alone, and the controller serves nodes without them
+//! (`docs/decisions/0021-agents-beside-the-world.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,24 +23,24 @@ pub struct AgentPod {
     pub uid: Uid,
     /// The node that it is bound to.
     pub node: NodeName,
-    /// Whether it is being deleted. Its agent may run until the Pod is gone.
+    /// Whether it is being deleted. Its agent may run until the Pod no longer exists.
     pub deleting: bool,
-    /// Whether its containers have ended for good. No agent runs in it any more, and the object is a leftover.
+    /// Whether its containers have exited for good. No agent runs in it any more, and the object is a leftover.
     pub ended: bool,
     /// Whether its condition Ready is True.
     pub ready: bool,
-    /// When its container `cilium-agent` last started; `None` where that does not run.
+    /// When its container `cilium-agent` last started; `None` if that does not run.
     pub started: Option<ContainerStart>,
-    /// The release that it runs, where that can be told.
+    /// The agent version, if the Pod shows it.
     pub release: Option<Release>,
 }
 
-/// One start of a container. A later one of the same Pod differs in it.
+/// One start of a container. A later start in the same Pod has another value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContainerStart {
     /// When it started, to the second, by the clock of its node.
     pub at: Timestamp,
-    /// How often the container had ended before.
+    /// How often the container had exited before.
     pub n_restarts: u32,
 }
 
@@ -49,12 +50,12 @@ pub struct PodsOnNode {
     /// Those of Cilium's agents.
     pub agents: Vec<AgentPod>,
     /// The addresses that pods have, each with the pod as `namespace/name`. Pods on the network of the host, whose
-    /// addresses are those of the node, and pods that have ended are not among them.
+    /// addresses are those of the node, and finished pods are not among them.
     pub holders: BTreeMap<IpAddr, String>,
-    /// How many pods have an address of each family that the node runs, or wait for one: all but those on the network of the
-    /// host and those that have ended.
+    /// How many pods have an address of each family that the node runs, or wait for one. Pods on the network of the
+    /// host and finished pods do not count.
     pub n_bound: usize,
-    /// How many of these have no address yet: the next may be of any block.
+    /// How many of these, without agents, have no address yet: the next address may be of any block.
     pub n_starting: usize,
 }
 
@@ -66,35 +67,35 @@ impl PodsOnNode {
     }
 }
 
-/// What the last read of a node's Pods found.
+/// The result of the last read of a node's Pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
-    /// The version of the carrier that was known when the read was decided. What is found is later.
+    /// The version of the carrier that was known when the read was decided. The result is later.
     pub after: AnyRevision,
     /// When it was answered.
     pub at: Duration,
-    /// What was found; the reason where the server refused to tell.
+    /// The Pods; the reason if the server refused the read.
     pub found: Result<PodsOnNode, String>,
-    /// The addresses of pods that their agent did not list as used when this was found.
+    /// The addresses of pods that their agent did not list as used when the read was answered.
     pub unlisted: BTreeSet<IpAddr>,
 }
 
-/// What is told of the agents' Pods.
+/// News of the agents' Pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentNews {
-    /// All agents run this release, whatever their Pods say: an administrator vouches for it.
+    /// All agents run this version, whether or not their Pods show it: an administrator vouches for it.
     Vouched(Release),
-    /// They can't be listed, for this reason. Sent once at most, and before the first list.
+    /// They can't be listed, for this reason. Sent at most once, before the first list.
     Unlisted(String),
-    /// These are all. They replace what was known.
+    /// These are all. They replace the earlier ones.
     Listed(Vec<AgentPod>),
     /// A Pod exists in this version.
     Applied(AgentPod),
-    /// A Pod was deleted, or is no agent's any more. This was its last version.
+    /// A Pod was deleted, or no longer is that of an agent. This was its last version.
     Deleted(AgentPod),
 }
 
-/// Why nothing is known of the agent that runs on a node.
+/// Why the agent that runs on a node is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAgent {
     /// The agents' Pods have not been listed.
@@ -103,10 +104,10 @@ pub enum NoAgent {
     /// The node has none.
     #[error("the node has no Pod of Cilium's agent")]
     Absent,
-    /// The agent is about to end, or its successor has not begun.
+    /// The agent will exit soon, or its successor has not started.
     #[error("the Pod {0} of Cilium's agent is being deleted")]
     Leaving(PodName),
-    /// Two of them may run, and both write the same CiliumNode.
+    /// Two agents may run, and both write the same CiliumNode.
     #[error("the node has several Pods of Cilium's agent: {0} and {1}")]
     Several(PodName, PodName),
     /// Its Pod is not Ready, or its container does not run.
@@ -114,8 +115,8 @@ pub enum NoAgent {
     NotReady(PodName),
 }
 
-/// The agent that was seen to write its use, and onto which object. Neither is there for ever, and only what the one
-/// writes onto the other counts.
+/// The agent that was seen to write its use, and the object that it wrote. Either may be replaced. Only a write of this
+/// agent onto this object counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UseWriter {
     /// The carrier.
@@ -126,19 +127,20 @@ pub struct UseWriter {
     pub started: ContainerStart,
 }
 
-/// Why it is not known which addresses an agent uses, whatever its carrier shows (safety rule 7).
+/// Why the addresses that an agent uses are unknown, even if its carrier lists some (safety rule 7).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UseUnknown {
     /// The node has no carrier.
     #[error("the node has no CiliumNode")]
     NoCarrier,
-    /// The carrier does not say. An agent whose CiliumNode was recreated writes nothing until something changes.
+    /// The carrier has no list. An agent whose CiliumNode was recreated writes nothing until something changes.
     #[error("its CiliumNode has no list of used addresses")]
     Silent,
-    /// There is not one agent that is Ready. One that starts may write an empty list before it has restored its pods.
+    /// There is not exactly one Ready agent. An agent that starts may write an empty list before it has restored its
+    /// pods.
     #[error(transparent)]
     NoAgent(#[from] NoAgent),
-    /// What the carrier says was written by an earlier start of the agent, or before this process looked.
+    /// The list on the carrier was written by an earlier start of the agent, or before this process looked.
     #[error("the agent has not reported its use since it started")]
     NotSeen,
 }

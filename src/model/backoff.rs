@@ -1,6 +1,6 @@
-//! How long to wait after failures in a row: the one schedule of waits for everything that is tried again.
+//! The waits after failures in a row: one schedule for everything that is tried again.
 //!
-//! A value without state or clock. The caller counts the failures, and says where its numbers come from.
+//! A value without state or clock. The caller counts the failures, and documents the source of its numbers.
 
 use std::time::Duration;
 

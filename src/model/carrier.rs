@@ -1,6 +1,6 @@
-//! The object that carries a node's blocks, whatever Cilium's mode, and what a write changes on it.
+//! The carrier, in any mode of Cilium, and the changes that a write makes on it.
 //!
-//! What its contents mean is known to `publisher`, and what they look like as JSON is known to `wire`.
+//! `publisher` knows the meaning of its contents, and `wire` knows its JSON.
 
 use super::crd::{CrdChange, FormerCrd};
 use super::kind::Kind;
@@ -11,7 +11,7 @@ use super::observation::Object;
 use super::revision::AnyRevision;
 use crate::net::cidr::Cidr;
 
-/// The object that carries a node's blocks, in the newest version that is known.
+/// The object that carries a node's blocks, in the newest known version.
 #[derive(Debug, Clone, Copy)]
 pub enum Carrier<'a> {
     /// A CiliumNode.
@@ -49,7 +49,7 @@ impl<'a> Carrier<'a> {
     }
 
     /// Whether it is a CiliumNode that is being deleted: anything written to it now is deleted with it. A Node that is
-    /// being deleted is still written to, because it keeps everything until it is gone.
+    /// being deleted is still written to, because it keeps everything until it no longer exists.
     #[must_use]
     pub fn is_going(self) -> bool {
         match self {
@@ -67,7 +67,7 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// The version that is known. Every write carries it.
+    /// The newest known version. Every write carries it.
     #[must_use]
     pub fn revision(self) -> AnyRevision {
         match self {
@@ -77,14 +77,14 @@ impl<'a> Carrier<'a> {
     }
 }
 
-/// What is remembered of a carrier that was deleted, for the one that replaces it.
+/// The memory of a deleted carrier, for the one that replaces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormerCarrier {
     /// A CiliumNode of the crd mode.
     Crd(FormerCrd),
 }
 
-/// What a write changes on a carrier, in the terms of one mode. Made by `publisher`, written by `wire`.
+/// The change that a write makes on a carrier, in the terms of one mode. `publisher` makes it, and `wire` writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CarrierChange {
     /// In the crd mode.
@@ -148,7 +148,7 @@ impl CarrierChange {
         }
     }
 
-    /// Whether a carrier shows what this was to bring about, where it added the blocks `added`.
+    /// Whether a carrier shows the intended result of this change, which added the blocks `added`.
     #[must_use]
     pub fn is_shown_by(&self, carrier: Carrier<'_>, added: &[Cidr]) -> bool {
         match (self, carrier) {

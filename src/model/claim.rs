@@ -24,16 +24,17 @@ pub struct Claim {
     pub node: NodeName,
     /// The uid of the Node object that it was given to.
     pub node_uid: Uid,
-    /// The Pod IP pool under whose name it is carried; `None` if it was made in a mode without such names.
+    /// The Cilium pool under which the carrier lists the block; `None` if the claim was made in a mode without such
+    /// pools.
     pub pod_ip_pool: Option<PodIpPoolName>,
     /// The addresses in it that are not offered.
     pub withheld: AddressSet,
     /// Its state.
     pub state: ClaimState,
-    /// When that state began.
+    /// The start of that state.
     pub since: Timestamp,
-    /// The CiliumNode that existed when the block was claimed; `None` if any other one may have carried the block, or an
-    /// address of it.
+    /// The CiliumNode that existed when the block was claimed; `None` if the block, or an address of it, may have been
+    /// on any other one.
     pub created_for: Option<Uid>,
     /// The claim object itself.
     pub uid: Uid,
@@ -56,9 +57,9 @@ pub enum ClaimState {
     Held,
     /// Published on the CiliumNode of this uid; its agent gives none of the addresses to new pods.
     Draining(Uid),
-    /// Being taken off the node, for this reason; nobody may publish it any more.
+    /// Being removed from the node, for this reason; no replica may publish it any more.
     Releasing(Reason),
-    /// Off the node, and cooling before another node may get it. The reason is that of the release.
+    /// Removed from the node, and cooling before another node may get it. The reason is that of the release.
     Cooling(Reason),
 }
 
@@ -95,7 +96,7 @@ stable_names! {
     pub enum Reason {
         /// The agent consented.
         Reclaimed,
-        /// The Node object and its CiliumNode are gone.
+        /// The Node object and its CiliumNode no longer exist.
         NodeGone,
         /// It was never published, or a user gave it up.
         Unused,
@@ -109,12 +110,12 @@ impl fmt::Display for Reason {
 }
 
 impl Claim {
-    /// The finalizer that keeps a claim when somebody deletes it by hand (safety rule 1). It goes with the last write
-    /// only, when the block is free.
+    /// The finalizer that keeps a claim when a user deletes it (safety rule 1). Only the last write removes it, when
+    /// the block is free.
     pub const FINALIZER: &str = "nodeipam.io/claim";
 
-    /// Whether it is being deleted and no longer has our finalizer: it is gone as soon as others remove theirs, and we
-    /// can't keep it.
+    /// Whether it is being deleted and no longer has our finalizer. It is gone as soon as other writers remove theirs,
+    /// and the controller can't keep it.
     #[must_use]
     pub fn is_going(&self) -> bool {
         self.deleting && !self.has_finalizer()
@@ -126,7 +127,7 @@ impl Claim {
         self.finalizers.iter().any(|finalizer| finalizer == Self::FINALIZER)
     }
 
-    /// Whether its block is proven to be off its node, so that the claim may be deleted when it has cooled.
+    /// Whether its block is proven to be removed from its node, so that the claim may be deleted when it has cooled.
     #[must_use]
     pub const fn may_be_deleted(&self) -> bool {
         match self.state {
@@ -158,8 +159,8 @@ impl Claim {
 
 /// The name of the claim of this block: the CIDR in the alphabet of object names.
 ///
-/// `100.162.224.32-27`; IPv6 exploded, `fd00-0010-0001-0000-0000-0000-0000-0040-122`. One block has one name, so that
-/// the API server, which keeps names unique, is the lock on the block.
+/// `100.162.224.32-27`; IPv6 exploded, `fd00-0010-0001-0000-0000-0000-0000-0040-122`. One block has one name. So the
+/// API server, which keeps names unique, is the lock on the block.
 #[must_use]
 pub fn block_name(block: Cidr) -> String {
     match block.first_address() {

@@ -1,4 +1,4 @@
-//! A number, and a number with its noun, as messages say it.
+//! A number, and a number with its noun, for messages.
 
 use crate::model::status::MAX_COUNT;
 
@@ -12,19 +12,19 @@ use crate::model::status::MAX_COUNT;
 /// assert_eq!(shown((1_u128 << 74) - 2), ">2^73");
 /// ```
 pub fn shown<N: TryInto<u128>>(n: N) -> String {
-    // Only a negative number does not convert, and a count is none.
+    // Only a negative number does not convert, and no count is negative.
     let n = n.try_into().unwrap_or_default();
     if n < u128::from(MAX_COUNT) {
         n.to_string()
     } else if n.is_power_of_two() {
         format!("2^{}", n.ilog2())
     } else {
-        // A count of exactly MAX_COUNT was capped: 2^53 is the nearest that is known of it.
+        // A count of exactly MAX_COUNT was capped: 2^53 is its nearest known bound.
         format!(">2^{}", n.ilog2().max(53))
     }
 }
 
-/// `1 block`, `2 blocks`, `1 address`, `0 addresses`: the number and the noun in the form that it asks for.
+/// `1 block`, `2 blocks`, `1 address`, `0 addresses`: the number, and the noun in the form for it.
 ///
 /// `noun` is the singular of a regular noun; before it there may be other words, as in `ipv4 block`.
 pub fn counted<N: TryInto<u128>>(n: N, noun: &str) -> String {

@@ -1,4 +1,4 @@
-//! What a CiliumNode shows in Cilium's crd mode, and what a write changes there.
+//! The fields of a CiliumNode in Cilium's crd mode, and the changes that a write makes there.
 //!
 //! `wire` reads and writes it, `publisher` interprets it, and no other room names it (`tests/it/layout.rs`).
 
@@ -20,9 +20,9 @@ pub struct CrdFields {
     pub owners: AddressMap<String>,
     /// `spec.ipam.min-allocate`. We don't write it, but it can hang an agent.
     pub min_allocate: u32,
-    /// The keys of `status.ipam.used`; `None` where it is null, which says nothing about use.
+    /// The keys of `status.ipam.used`; `None` if it is null, which says nothing about use.
     pub used: Option<AddressSet>,
-    /// Those of them that the agent has for itself, and for what.
+    /// Those of them that the agent has for itself, each with its purpose.
     pub own: AddressMap<&'static str>,
     /// `status.ipam.release-ips`.
     pub marks: BTreeMap<IpAddr, ReleaseMark>,
@@ -48,7 +48,7 @@ impl CrdFields {
     }
 }
 
-/// Where an address is in the release handshake (`docs/cilium.md`, Release handshake).
+/// The state of an address in the release handshake (`docs/cilium.md`, Release handshake).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReleaseMark {
     /// The release is requested; the agent has not answered.
@@ -63,7 +63,7 @@ pub enum ReleaseMark {
     Unknown,
 }
 
-/// What is remembered of a CiliumNode that was deleted, for the one that replaces it.
+/// The memory of a deleted CiliumNode, for the one that replaces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormerCrd {
     /// Its podCIDRs, in their order.
@@ -72,7 +72,7 @@ pub struct FormerCrd {
     pub owners: AddressMap<String>,
 }
 
-/// What a write changes in the fields of [`CrdFields`].
+/// A change of the fields of [`CrdFields`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CrdChange {
     /// Add blocks and addresses, which the agent can then allocate.
@@ -88,22 +88,22 @@ pub enum CrdChange {
     Marks(BTreeMap<IpAddr, MarkChange>),
     /// Entries that get our fence.
     Fence(AddressSet),
-    /// Blocks that are taken off.
+    /// Blocks that are removed.
     Remove {
         /// The whole new `podCIDRs`.
         pod_cidrs: Vec<Cidr>,
-        /// The blocks that go.
+        /// The removed blocks.
         blocks: Vec<Cidr>,
-        /// The entries of `pool` that go.
+        /// The removed entries of `pool`.
         entries: AddressSet,
     },
 }
 
-/// The owner of an entry that is fenced. It names nobody, so agents from 1.13 on give the address to no new pod, and a
-/// pod that has it keeps it (`docs/cilium.md`, Owners).
+/// The owner of a fenced entry. No pod has this name. So agents from 1.13 on give the address to no new pod, and a pod
+/// that has it keeps it (`docs/cilium.md`, Owners).
 pub const FENCE: &str = "nodeipam.io/fenced";
 
-/// What a write does to one release mark.
+/// The effect of a write on one release mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkChange {
     /// It is set to [`ReleaseMark::Marked`].

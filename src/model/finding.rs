@@ -1,4 +1,4 @@
-//! Findings: something wrong that was seen and is reported, each with a stable name.
+//! Findings: problems that the controller has seen and reports, each with a stable name.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::fmt;
 use crate::model::kind::ObjectKind;
 use crate::model::stable_names;
 
-/// Something wrong that was seen.
+/// A problem that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// What is wrong.
+    /// The problem.
     pub kind: FindingKind,
     /// The kind of the object that it was seen on.
     pub subject: ObjectKind,
@@ -34,7 +34,7 @@ stable_names! {
         ForeignPodCIDRs,
         /// The CiliumNode lists a block under another CiliumPodIPPool than its claim.
         MisplacedBlock,
-        /// The CiliumPodIPPool of a name is missing or does not fit the blocks that are carried under that name.
+        /// The CiliumPodIPPool of a name is missing or does not fit the blocks under that name.
         UnfitPodIPPool,
         /// A claim overlaps another claim or foreign addresses, and no more of it is published.
         Overlap,
@@ -56,7 +56,7 @@ stable_names! {
         OtherSettings,
         /// A node has no addresses or is nearly full, and no pool selects it.
         NoPool,
-        /// A block that stays as long as its node lives is of a pool that does not select the node.
+        /// A block that stays as long as its node exists is of a pool that does not select the node.
         StrayBlock,
         /// A node has no addresses, and its agent requests none.
         NothingRequested,
@@ -106,8 +106,7 @@ impl FindingKind {
     }
 }
 
-/// The findings of `before` that have ended: nothing of their kind is found about their object in `after`, in whatever
-/// words.
+/// The findings of `before` that are resolved: `after` has none of their kind about their object, in any words.
 pub fn ended<'a>(
     before: &'a BTreeSet<Finding>,
     after: &'a BTreeSet<Finding>,

@@ -1,7 +1,7 @@
-//! The freeze: switches with which an administrator stops what the controller does, and what each of them stops.
+//! The freeze: switches with which an administrator stops parts of the controller's work, and the effect of each.
 //!
-//! Does not know where the switches are read from. Keeps one invariant: what a switch stops follows from the kind of
-//! the write alone, so a new kind of write does not compile before it says whether it moves addresses.
+//! Does not know the source of the switches. Keeps one invariant: the kind of a write alone decides which switch stops
+//! it. So a new kind of write does not compile before it declares whether it moves addresses.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ stable_names! {
     pub enum Switch {
         /// Stops every write that gives, moves or takes addresses, and so reclaim too.
         Writes => "writes",
-        /// Stops taking blocks back from nodes that live.
+        /// Stops the reclaim of blocks from nodes that exist.
         Reclaim => "reclaim",
     }
 }
 
 impl Switch {
-    /// What is not done while it is on, for a person.
+    /// The effect of the switch while it is on, for a person.
     #[must_use]
     pub const fn stops(self) -> &'static str {
         match self {
@@ -31,14 +31,14 @@ impl Switch {
     }
 }
 
-/// Which switches are on, and what says so.
+/// The switches that are on, each with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Freeze {
     on: BTreeMap<Switch, String>,
 }
 
 impl Freeze {
-    /// A freeze with these switches on, each with what says so. Without any, nothing is frozen.
+    /// A freeze with these switches on, each with the reason. Without any, nothing is frozen.
     #[must_use]
     pub fn of(on: impl IntoIterator<Item = (Switch, String)>) -> Self {
         Self { on: on.into_iter().collect() }
@@ -50,19 +50,19 @@ impl Freeze {
         self.on.contains_key(&switch)
     }
 
-    /// Whether no block may be taken back from a node that lives. Whoever plans that asks here before each step.
+    /// Whether no block may be reclaimed from a node that exists. The plan asks this before each step of a reclaim.
     #[must_use]
     pub fn stops_reclaim(&self) -> bool {
         self.is_on(Switch::Reclaim) || self.is_on(Switch::Writes)
     }
 
-    /// Whether a write may not begin.
+    /// Whether a write must not start.
     #[must_use]
     pub fn stops_write(&self, write: &Write) -> bool {
         self.is_on(Switch::Writes) && moves_addresses(write)
     }
 
-    /// What a switch stops and what says so, in a sentence for a person; `None` while it is off.
+    /// The effect of a switch and the reason why it is on, in a sentence for a person; `None` while it is off.
     #[must_use]
     pub fn told(&self, switch: Switch) -> Option<String> {
         self.on.get(&switch).map(|why| format!("{}: {why}", switch.stops()))
@@ -79,15 +79,15 @@ fn moves_addresses(write: &Write) -> bool {
         | Write::UsageQuery(_)
         | Write::Withdraw(_)
         | Write::CreateCiliumNode(_)
-        // Without its finalizer a pool is gone, and younger pools get its ranges.
+        // Without its finalizer a pool is deleted, and younger pools get its ranges.
         | Write::PoolFinalizers(_)
         // It makes a later version of the claim.
         | Write::ClaimStatus(_)
-        // Agents give out what they have under its name.
+        // Agents give out the addresses that they have under its name.
         | Write::PodIpPool(_)
-        // Nothing needs another route while no address moves.
+        // No node needs another route while no address moves.
         | Write::Frr(_) => true,
-        // It tells of the freeze.
+        // It reports the freeze.
         Write::PoolStatus(_) => false,
     }
 }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::model::kind::{Kind, ObjectKind};
 
-    /// Whoever reads of a freeze learns what stands still.
+    /// A reader of the freeze learns which kinds are not written.
     #[test]
     fn the_switch_of_writes_names_every_kind_that_it_stops() {
         let told: Vec<&str> = Switch::Writes.stops().split([' ', ',']).collect();
@@ -108,7 +108,7 @@ mod tests {
         {
             let word = match kind {
                 ObjectKind::World(Kind::Claim) => "claim",
-                // Its status is written all the same.
+                // Its status is written even then.
                 ObjectKind::World(Kind::Pool) => "finalizer",
                 ObjectKind::World(Kind::Node | Kind::CiliumNode)
                 | ObjectKind::PodIpPool

@@ -16,8 +16,8 @@ pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// The start of the name of an FRRConfiguration of the controller.
 const NAME_PREFIX: &str = "nodeipam-";
 
-/// The name of the FRRConfiguration of a node. It has a hash in place of the node's name: a name of 253 characters leaves no
-/// room for a prefix.
+/// The name of the FRRConfiguration of a node. It has a hash in place of the node's name, because a name of 253
+/// characters leaves no room for a prefix.
 #[must_use]
 pub fn name_of(node: &NodeName) -> FrrName {
     // FNV-1a with 128 bits: the same in every version and on every machine.
@@ -27,8 +27,8 @@ pub fn name_of(node: &NodeName) -> FrrName {
     format!("{NAME_PREFIX}{hash:032x}").into()
 }
 
-/// Everything of an FRRConfiguration but its selector and its prefixes: routers, neighbors, timers, BFD. The core only
-/// compares and copies it.
+/// Everything of an FRRConfiguration except its selector and its prefixes: routers, neighbors, timers, BFD. The core
+/// only compares and copies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sessions(Arc<str>);
 
@@ -46,10 +46,10 @@ impl From<String> for Sessions {
     }
 }
 
-/// Which nodes an FRRConfiguration is for.
+/// The nodes that an FRRConfiguration is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
-    /// Those with this value of [`HOSTNAME_LABEL`], and nothing else is asked of them.
+    /// Those with this value of [`HOSTNAME_LABEL`], without any other condition.
     Hostname(String),
     /// All nodes.
     Every,
@@ -66,9 +66,9 @@ pub struct FrrConfiguration {
     pub uid: Uid,
     /// The version that was read.
     pub revision: Revision,
-    /// The node for which the controller has created it; `None` for those of others.
+    /// The node for which the controller has created it; `None` for those of other writers.
     pub of_node: Option<NodeName>,
-    /// Which nodes it selects.
+    /// The nodes that it selects.
     pub selector: Selector,
     /// Every prefix in it that is announced, or may be.
     pub prefixes: BTreeSet<Cidr>,
@@ -89,7 +89,8 @@ impl FrrConfiguration {
         self.prefixes.iter().any(|prefix| prefix.overlaps(block))
     }
 
-    /// Whether its name is one that the controller gives. Another writer who removes the labels leaves its prefixes announced.
+    /// Whether its name is one that the controller gives. If another writer removes its labels, its prefixes stay
+    /// announced.
     #[must_use]
     pub fn has_our_name(&self) -> bool {
         self.name.as_str().starts_with(NAME_PREFIX)
@@ -109,7 +110,7 @@ pub struct FrrNodeState {
     pub node: NodeName,
     /// The version that was read.
     pub revision: Revision,
-    /// The networks of its running configuration; `None` where it can't be read.
+    /// The networks of its running configuration; `None` if it can't be read.
     pub networks: Option<BTreeSet<Cidr>>,
 }
 
@@ -153,7 +154,8 @@ pub struct FrrWrite {
 /// A change of an FRRConfiguration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrrChange {
-    /// Create it without prefixes. So a late one announces nothing, and its selector is read back before it has any.
+    /// Create it without prefixes. So a late creation announces nothing, and its selector is read back before it has
+    /// any.
     Create {
         /// The value of [`HOSTNAME_LABEL`] of its node.
         hostname: String,
@@ -191,12 +193,12 @@ pub enum FrrPurpose {
     Prefixes,
     /// The sessions of the template.
     Sessions,
-    /// A version later than this revision of a claim: it proves that no write from before can announce the block.
+    /// A version later than this revision of a claim: it proves that no earlier write can announce the block.
     LaterThan(Revision),
 }
 
 impl FrrWrite {
-    /// Whether `found` is the object that this has written.
+    /// Whether `found` is the object that this write leaves.
     #[must_use]
     pub fn is_shown_by(&self, found: &FrrConfiguration) -> bool {
         let is = |host: &String, of: &Sessions, prefixes: &BTreeSet<Cidr>| {
@@ -239,7 +241,7 @@ impl fmt::Display for FrrWrite {
 mod tests {
     use super::*;
 
-    /// An upgrade must not rename the objects of a cluster: that would be a flap of every route.
+    /// An upgrade must not rename the objects of a cluster: every route would flap.
     #[test]
     fn names_are_the_same_in_every_version() {
         assert_eq!(name_of(&"node-a".into()).as_str(), "nodeipam-a791ac72dd3c64bf6ef0e977a2e07cc3");

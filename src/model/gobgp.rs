@@ -1,8 +1,9 @@
-//! The table of a GoBGP daemon as the exporter knows it: its own paths, and the prefixes for which other writers have some.
+//! The table of a GoBGP daemon as the exporter knows it: its own paths, and the prefixes for which other writers have
+//! some.
 //!
-//! It is no kind of the world: no address follows from it. Does not know how paths are written on the wire. The exporter's
-//! own paths are those that were added by the API with its path identifier. GoBGP keeps one path per prefix, source and
-//! identifier, so an add or a withdrawal of the exporter never changes a path of another writer.
+//! It is no kind of the world: no address follows from it. Does not know how paths are written on the wire. The
+//! exporter's own paths are those that were added by the API with its path identifier. GoBGP keeps one path per prefix,
+//! source and identifier, so an add or a withdrawal of the exporter never changes a path of another writer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +21,7 @@ pub struct RibPath {
     pub next_hop: IpAddr,
 }
 
-/// What a daemon has in its global table.
+/// The global table of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rib {
     /// The paths of the exporter; the error says why one can't be read.
@@ -70,13 +71,13 @@ pub enum BestPath {
 /// News of the table from the daemon itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RibNews {
-    /// Later changes will be news, and earlier ones were none. The daemon may be another one than before.
+    /// The daemon reports changes from now on, and did not report earlier ones. It may be another daemon than before.
     Joined,
     /// These prefixes have another best path.
     Changed(Vec<(Cidr, BestPath)>),
 }
 
-/// What is asked of the daemon. At most one is on its way at a time.
+/// A request to the daemon. At most one is in flight at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RibRequest {
     /// List its global table.
@@ -88,7 +89,7 @@ pub enum RibRequest {
 /// A change of one path of the exporter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RibChange {
-    /// Add it. It takes the place of the exporter's path of the same prefix.
+    /// Add it. It replaces the exporter's path of the same prefix.
     Add(Cidr, RibPath),
     /// Withdraw it.
     Withdraw(Cidr),
@@ -116,7 +117,7 @@ impl fmt::Display for RibChange {
     }
 }
 
-/// How a request to the daemon ended.
+/// The outcome of a request to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RibOutcome {
     /// The table, as it was after the request was sent.

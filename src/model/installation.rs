@@ -1,14 +1,14 @@
 //! The facts around the world that decide whether the controller can be installed: versions, settings of Cilium, other
 //! allocators and rights.
 //!
-//! Made by `crate::wire::installation` and the command that reads them. Nothing that is decided about a node depends on them.
+//! Made by `crate::wire::installation` and the command that reads them. No decision about a node depends on them.
 
 use std::collections::BTreeMap;
 
 use super::kind::Kind;
 use super::surroundings::{OldDefinition, OtherRange};
 
-/// A fact, or the cause why it could not be seen.
+/// A fact, or the reason why it could not be read.
 pub type Seen<T> = Result<T, String>;
 
 /// The facts of a cluster.
@@ -67,7 +67,7 @@ pub struct ApiService {
 pub struct DaemonSet {
     /// Its namespace and name, as `namespace/name`.
     pub name: String,
-    /// The images of its containers, also of those that run first.
+    /// The images of its containers, also of its init containers.
     pub images: Vec<String>,
 }
 

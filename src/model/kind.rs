@@ -1,9 +1,9 @@
-//! The kinds of object that the world is made of.
+//! The kinds of object in the world.
 
 use super::stable_names;
 
 stable_names! {
-    /// The kinds that the world is made of, named as Kubernetes names them.
+    /// The kinds of object in the world, named as Kubernetes names them.
     #[derive(Hash)]
     pub enum Kind {
         /// Node.
@@ -17,16 +17,16 @@ stable_names! {
     }
 }
 
-/// The kind of an object that is written or told of: one that the world is made of, or one beside it.
+/// The kind of an object that is written or reported: a kind of the world, or one beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
-    /// One that the world is made of.
+    /// A kind of the world.
     World(Kind),
-    /// CiliumPodIPPool, which pools have in one mode.
+    /// CiliumPodIPPool, which pools have in multi-pool mode.
     PodIpPool,
-    /// FRRConfiguration, by which routes are announced.
+    /// FRRConfiguration, which announces routes.
     FrrConfiguration,
-    /// A GoBGP daemon, by whose table routes are announced. Its name is its address.
+    /// A GoBGP daemon, whose table announces routes. Its name is its address.
     Gobgp,
 }
 

@@ -1,10 +1,10 @@
-//! Whether this process may write, of several that run.
+//! Whether this process, of several that run, may write.
 
-/// Whether this process may write, of several that run.
+/// Whether this process, of several that run, may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leadership {
     /// It leads: it writes.
     Leads,
-    /// It stands by: it keeps its world in step and plans, and sends nothing.
+    /// It is on standby: it keeps its world in step and plans, and sends nothing.
     StandsBy,
 }

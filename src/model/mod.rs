@@ -1,7 +1,7 @@
 //! The vocabulary: every value that the other rooms pass to each other, and nothing that decides or acts.
 //!
-//! Objects as they were read, requests and their outcomes, plans with their reasons, findings, status values, the freeze,
-//! and the waits between tries.
+//! Objects as they were read, requests and their outcomes, plans with their reasons, findings, status values, the
+//! freeze, and the waits between tries.
 
 pub mod agent;
 pub mod backoff;

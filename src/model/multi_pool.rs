@@ -1,4 +1,4 @@
-//! What a CiliumNode shows in Cilium's multi-pool mode, and what a write changes there.
+//! The fields of a CiliumNode in Cilium's multi-pool mode, and the changes that a write makes there.
 //!
 //! `wire` reads and writes it, `publisher` interprets it, and no other room names it (`tests/it/layout.rs`).
 
@@ -11,42 +11,42 @@ use crate::net::cidr::{Cidr, Family};
 /// The fields of a CiliumNode that the multi-pool mode uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolsFields {
-    /// `spec.ipam.pools.requested`: what the agent needs, by Cilium pool. Empty before the agent has said anything.
+    /// `spec.ipam.pools.requested`: the needs of the agent, by Cilium pool. Empty before the agent has reported any.
     pub requested: Vec<Requested>,
-    /// `spec.ipam.pools.allocated`: what the agent may give to pods, by Cilium pool.
+    /// `spec.ipam.pools.allocated`: the CIDRs that the agent may give to pods, by Cilium pool.
     pub allocated: Vec<Allocated>,
-    /// The addresses that its agent has for itself, each with what for. Which addresses pods use is not said.
+    /// The addresses that its agent has for itself, each with its purpose. No field lists the addresses that pods use.
     pub own: AddressMap<&'static str>,
-    /// `status.ipam.operator-status.error`: what cilium-operator reports where it serves the node.
+    /// `status.ipam.operator-status.error`: the report of cilium-operator where it serves the node.
     pub operator_error: Option<String>,
 }
 
-/// What an agent needs of one Cilium pool, or a question of ours to it.
+/// The need of an agent in one Cilium pool, or a usage query of ours to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requested {
     /// The name of the Cilium pool.
     pub pool: String,
     /// How many addresses it needs in all, by family: those in use, those that pods wait for, and its reserve.
     pub needed: BTreeMap<Family, u128>,
-    /// The revision as of which we asked, where the entry is a question of ours.
+    /// The revision that our usage query is later than, if the entry is one.
     pub asked_as_of: Option<Revision>,
     /// The whole entry as it was read.
     pub entry: Entry,
 }
 
-/// What an agent may give to pods out of one Cilium pool.
+/// The CIDRs of one Cilium pool that an agent may give to pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocated {
     /// The name of the Cilium pool.
     pub pool: String,
     /// The CIDRs.
     pub cidrs: Vec<Cidr>,
-    /// The whole entry as it was read; what a newer Cilium has added to it is kept.
+    /// The whole entry as it was read; fields that a newer Cilium has added to it are kept.
     pub entry: Entry,
 }
 
-/// An entry of a list of a CiliumNode as JSON. A patch replaces a list as a whole, so what is not ours is written as it
-/// was read.
+/// An entry of a list of a CiliumNode as JSON. A patch replaces a list as a whole, so the parts of other writers are
+/// written as they were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry(pub String);
 
@@ -57,35 +57,35 @@ impl Default for Entry {
     }
 }
 
-/// What a write changes in the fields of [`PoolsFields`].
+/// A change of the fields of [`PoolsFields`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolsChange {
     /// The whole new `allocated`.
     Allocate(Vec<Allocated>),
-    /// A question.
+    /// A usage query.
     Ask(Question),
-    /// CIDRs are taken off, together with a question.
+    /// CIDRs are removed, together with a usage query.
     Remove {
         /// The CIDRs.
         off: Vec<Cidr>,
         /// The whole new `allocated`.
         allocated: Vec<Allocated>,
-        /// The question.
+        /// The usage query.
         question: Question,
     },
 }
 
-/// The whole new `requested`, with a question of this revision: an entry without need, under a name that is no Cilium
-/// pool. Only the allocator of the agent removes it (`docs/cilium.md`, Mode multi-pool).
+/// The whole new `requested`, with a usage query of this revision: an entry without need, under a name that is no
+/// Cilium pool. Only the allocator of the agent removes it (`docs/cilium.md`, Mode multi-pool).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// The other entries.
     pub others: Vec<Entry>,
-    /// The revision as of which is asked.
+    /// The revision that the query is later than.
     pub as_of: Revision,
 }
 
-/// The name under which a question stands, before its revision.
+/// The name of a usage query in the list, before its revision.
 pub const QUESTION: &str = "nodeipam.io-asked-as-of-";
 
 impl PoolsChange {
@@ -108,7 +108,7 @@ impl PoolsChange {
             Self::Ask(Question { as_of, .. }) => {
                 fields.requested.iter().any(|entry| entry.asked_as_of.is_some_and(|asked| asked >= *as_of))
             }
-            // An agent that goes on with one writes it back, which may be seen first: it is tried again later.
+            // An agent that keeps using one writes it back, and that may be seen first: it is tried again later.
             Self::Remove { off, .. } => {
                 !fields.allocated.iter().any(|entry| entry.cidrs.iter().any(|cidr| off.contains(cidr)))
             }

@@ -1,4 +1,4 @@
-//! Nodes and CiliumNodes as the world keeps them: only what decisions need.
+//! Nodes and CiliumNodes as the world keeps them: only the parts that decisions need.
 //!
 //! Made by `crate::wire`. Text that could not be read is never dropped: it is kept beside the text that could.
 
@@ -12,8 +12,9 @@ use super::revision::{Core, Revision};
 use super::time::Timestamp;
 use crate::net::cidr::{Cidr, Family};
 
-/// The annotations by which agents learn the pod CIDRs of a Node: agents of 1.13 and newer look for the first of a family,
-/// and for the second where that is absent; agents of 1.12 know the second alone (`docs/cilium.md`, Annotations of Nodes).
+/// The annotations from which agents learn the pod CIDRs of a Node. Agents of 1.13 and newer look for the first of a
+/// family, and for the second if that is absent. Agents of 1.12 know only the second (`docs/cilium.md`, Annotations of
+/// Nodes).
 pub const POD_CIDR_ANNOTATIONS: [(Family, &str); 4] = [
     (Family::V4, "network.cilium.io/ipv4-pod-cidr"),
     (Family::V4, "io.cilium.network.ipv4-pod-cidr"),
@@ -30,24 +31,24 @@ pub struct Node {
     pub uid: Uid,
     /// The version that was read, of the store of Nodes.
     pub revision: Revision<Core>,
-    /// When it was created; the epoch where that can't be read.
+    /// When it was created; the epoch if that can't be read.
     pub created: Timestamp,
     /// Its labels, which pools select by.
     pub labels: BTreeMap<String, String>,
-    /// Whether it is being deleted. It keeps everything until it is gone.
+    /// Whether it is being deleted. It keeps everything until it no longer exists.
     pub deleting: bool,
-    /// Whether a taint says that a cloud controller has not initialized it, so that labels of it may be missing.
+    /// Whether a taint says that a cloud controller has not initialized it, so that some of its labels may be missing.
     pub uninitialized: bool,
     /// Its own addresses; no pod may get one.
     pub addresses: Vec<NodeAddress>,
-    /// `spec.podCIDRs` in their order. Only `publisher` and `wire` look into them: in most modes nobody uses them.
+    /// `spec.podCIDRs` in their order. Only `publisher` and `wire` look into them: in most modes no agent reads them.
     pub pod_cidrs: Vec<Cidr>,
-    /// The revision of claims that a version of it was to be written after, if one was.
+    /// The revision of claims that its last version bump had to be later than, if there was one.
     pub later_than: Option<Revision>,
     /// The texts among its podCIDRs that could not be read.
     pub malformed: Vec<Malformed>,
-    /// Its annotations that name a pod CIDR, which agents read that annotate their Nodes. Only `publisher` and `wire` look
-    /// into them.
+    /// Its annotations that name a pod CIDR; agents that annotate their Nodes read them. Only `publisher` and `wire`
+    /// look into them.
     pub annotated: Vec<Annotated>,
     /// Those of them that could not be read.
     pub malformed_annotations: Vec<Malformed>,
@@ -135,7 +136,7 @@ pub enum AddressKind {
     Other,
 }
 
-/// A CiliumNode: what the agent of a node reports, and which addresses it may give to pods.
+/// A CiliumNode: the report of a node's agent, and the addresses that the agent may give to pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CiliumNode {
     /// Its name, which is also the name of the Node.
@@ -148,9 +149,9 @@ pub struct CiliumNode {
     pub deleting: bool,
     /// `spec.addresses`.
     pub addresses: Vec<IpAddr>,
-    /// What it shows in the crd mode of Cilium. Only `publisher` and `wire` look into it.
+    /// Its fields in the crd mode of Cilium. Only `publisher` and `wire` look into them.
     pub crd: CrdFields,
-    /// What it shows in the multi-pool mode of Cilium. Only `publisher` and `wire` look into it.
+    /// Its fields in the multi-pool mode of Cilium. Only `publisher` and `wire` look into them.
     pub pools: PoolsFields,
     /// The field manager in `metadata.managedFields` that is a cilium-operator, which allocates itself in some modes
     /// (`docs/cilium.md`, A second allocator).

@@ -1,5 +1,4 @@
-//! CiliumNodeConfigs: what Cilium's administrators set for the agents of some nodes, in the place of what `cilium-config`
-//! says.
+//! CiliumNodeConfigs: settings of administrators for the agents of some nodes, in place of those in `cilium-config`.
 //!
 //! They are no kind of the world: no address follows from them.
 
@@ -10,9 +9,9 @@ use kube_core::{Selector, SelectorExt};
 /// A CiliumNodeConfig.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeConfig {
-    /// Its name, by which several that select a node are ordered.
+    /// Its name, which orders several that select a node.
     pub name: String,
-    /// Which nodes it selects; `None` for none, as agents read an object without a selector.
+    /// The nodes that it selects; `None` for none, as agents read an object without a selector.
     pub selector: Option<Selector>,
     /// The keys of `cilium-config` that it sets, and their values.
     pub defaults: BTreeMap<String, String>,
@@ -26,12 +25,12 @@ impl NodeConfig {
     }
 }
 
-/// What is told of CiliumNodeConfigs.
+/// News of CiliumNodeConfigs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeConfigNews {
-    /// They can't be listed, for this reason. Sent once at most, and before the first list.
+    /// They can't be listed, for this reason. Sent at most once, before the first list.
     Unlisted(String),
-    /// These are all. They replace what was known.
+    /// These are all. They replace the earlier ones.
     Listed(Vec<NodeConfig>),
     /// One exists in this version.
     Applied(NodeConfig),
@@ -39,7 +38,7 @@ pub enum NodeConfigNews {
     Deleted(String),
 }
 
-/// What is set for one node: the value of each key, and the CiliumNodeConfig that has it.
+/// The settings of one node: the value of each key, and the CiliumNodeConfig that sets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides(BTreeMap<String, Setting>);
 
@@ -53,7 +52,7 @@ pub struct Setting {
 }
 
 impl Overrides {
-    /// What these set, in the order in which they count: of two that set one key the last.
+    /// The settings of these, in the order in which they count: if two set one key, the last one counts.
     pub fn of<'a>(configs: impl Iterator<Item = &'a NodeConfig>) -> Self {
         let settings = configs.flat_map(|config| {
             let setting =
@@ -63,7 +62,7 @@ impl Overrides {
         Self(settings.collect())
     }
 
-    /// What is set for a key.
+    /// The setting of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Setting> {
         self.0.get(key)
