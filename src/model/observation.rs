@@ -1,4 +1,4 @@
-//! What the world is told: objects as watches and lists show them.
+//! News for the world: objects as watches and lists show them.
 //!
 //! A closed vocabulary. An object that can't be read is a value too ([`Unreadable`]), so that it is taken into account
 //! and reported, and never stops the others.
@@ -28,7 +28,7 @@ pub struct Unreadable {
     pub node: Option<NodeName>,
     /// The pool that a claim names, if that could be read.
     pub pool: Option<PoolName>,
-    /// Why, and which ranges in it are too wide to be taken.
+    /// The reason, and the ranges in it that are too wide to be taken.
     pub reason: String,
     /// Every address and prefix that was found in it, except those that are too wide. They are treated as taken.
     pub addresses: AddressSet,
@@ -47,7 +47,7 @@ pub struct PoolObject {
     pub deleting: bool,
     /// All of its finalizers: ours and those of others.
     pub finalizers: Vec<String>,
-    /// Its declaration, or why that can't be read.
+    /// Its declaration, or the reason why that can't be read.
     pub pool: Result<Pool, InvalidPool>,
     /// The generation of its declaration.
     pub generation: i64,
@@ -55,7 +55,7 @@ pub struct PoolObject {
     pub status: PoolStatus,
     /// When each of its conditions last changed.
     pub transitions: BTreeMap<String, Timestamp>,
-    /// Since when the nodes wait that its status names.
+    /// Since when each node that its status names waits.
     pub waits_since: BTreeMap<Need, Timestamp>,
     /// How many blocks nodes had in the last hours, the oldest first.
     pub history: BTreeMap<Family, Vec<Sample>>,
@@ -71,7 +71,8 @@ impl PoolObject {
         self.finalizers.iter().any(|finalizer| finalizer == Self::FINALIZER)
     }
 
-    /// What concerns nodes and other pools: the declaration, or the ranges that are reserved if it can't be read.
+    /// The part that concerns nodes and other pools: the declaration, or the ranges that are reserved if it can't be
+    /// read.
     pub fn declaration(&self) -> Result<&Pool, &Reservation> {
         self.pool.as_ref().map_err(|invalid| &invalid.reserved)
     }
@@ -80,9 +81,9 @@ impl PoolObject {
 /// A declaration that can't be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidPool {
-    /// Why.
+    /// The reasons.
     pub findings: Vec<String>,
-    /// The ranges that younger pools don't get all the same.
+    /// The ranges that are kept from younger pools all the same.
     pub reserved: Reservation,
 }
 
@@ -139,8 +140,8 @@ impl Object {
     }
 }
 
-/// A consistent read has shown an object at an earlier version than was known before the read was sent: the store was
-/// restored from a backup (safety rule 8), and nothing that is known can be trusted any more.
+/// A consistent read has shown an object at an earlier version than was known before the read was sent. So the store
+/// was restored from a backup (safety rule 8), and nothing that is known can be trusted any more.
 ///
 /// This finds a restore in which revisions do not go back, as etcd recommends it for Kubernetes
 /// (`etcdutl snapshot restore --bump-revision`).
@@ -176,10 +177,10 @@ pub struct Listing {
     pub objects: Vec<Object>,
 }
 
-/// What a watch or list shows.
+/// One observation of a watch or a list.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Observation {
-    /// All objects of a kind. They replace what was known of that kind.
+    /// All objects of a kind. They replace the known ones of that kind.
     Listed(Listing),
     /// An object exists in this version.
     Applied(Box<Object>),

@@ -1,4 +1,4 @@
-//! Outcomes of requests as values: how the server answered, what was seen of the object, and whether a write took effect.
+//! Outcomes of requests as values: the server's answer, the object as it was seen, and whether a write took effect.
 //!
 //! Never a guess: if an answer was lost, the object was read.
 
@@ -15,12 +15,12 @@ use crate::model::observation::{PoolObject, Unreadable};
 use crate::model::pod_ip_pool::PodIpPool;
 use crate::model::revision::{AnyRevision, Core, Revision};
 
-/// How a request ended. It is never a guess: if the answer was lost, the object was read.
+/// The outcome of a request. It is never a guess: if the answer was lost, the object was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The request.
     pub request: Request,
-    /// How the server answered.
+    /// The answer of the server.
     pub answer: Answer,
     /// The object as the answer, or the read after a lost answer, shows it.
     pub seen: Seen,
@@ -41,7 +41,7 @@ impl Outcome {
         }
     }
 
-    /// Whether what the server accepted is there.
+    /// Whether the object shows the write that the server accepted.
     #[must_use]
     pub fn effect(&self) -> Effect {
         match (&self.answer, &self.request) {
@@ -53,16 +53,16 @@ impl Outcome {
     }
 }
 
-/// Whether what the server accepted is there.
+/// Whether the object shows the write that the server accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// It is, or the server accepted nothing.
+    /// It does, or the server accepted nothing.
     Shown,
-    /// The object does not show it: a mutating webhook may have undone it.
+    /// It does not: a mutating webhook may have undone the write.
     Missing,
 }
 
-/// How the server answered a write.
+/// The answer of the server to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The write was applied, or the read was answered.
@@ -71,7 +71,7 @@ pub enum Answer {
     Conflict(String),
     /// The server refused it for this reason, and may have asked to wait for this long.
     Refused(String, Option<Duration>),
-    /// No answer said whether it was applied; the object was read after that.
+    /// No answer reports whether it was applied; the object was read afterwards.
     Unknown(String),
 }
 
@@ -96,13 +96,13 @@ pub enum Seen {
     Deleted(Uid),
     /// The object does not exist, as of this revision.
     Absent(Revision),
-    /// The result of a read of a Node, which was sent when its claims were known as of a revision.
+    /// The result of a read of a Node. Its claims were known as of a revision when the read was sent.
     Node {
         /// That revision.
         as_of: Revision,
         /// The revision of the read, in the store of Nodes.
         read_at: Revision<Core>,
-        /// What was found.
+        /// Whether the Node exists.
         presence: Presence,
     },
     /// The Pods of a node, read after this version of its carrier was seen.
@@ -158,8 +158,8 @@ pub enum Presence {
 }
 
 impl Write {
-    /// Whether `found` shows that this write was applied. This is for a write without an answer, which may have been
-    /// applied all the same.
+    /// Whether `found` shows that this write was applied. This is for a write without an answer: it may have been
+    /// applied.
     #[must_use]
     fn took_effect_in(&self, found: &Seen) -> bool {
         match self {
@@ -189,9 +189,9 @@ impl Write {
         }
     }
 
-    /// Whether `found` shows what this write was to bring about, in a later version than the one that it was decided on.
-    /// This is for what the server shows with the answer that it accepted the write, which a mutating webhook may have
-    /// undone on the way. Where nobody can tell, it was applied.
+    /// Whether `found` shows the intended result of this write, in a later version than the one that it was decided on.
+    /// This is for the object that the server shows when it has accepted the write. A mutating webhook may have undone
+    /// the write on the way. If no readable object is shown, the write counts as applied.
     #[must_use]
     fn is_applied_in(&self, found: &Seen) -> bool {
         if matches!(found, Seen::Nothing | Seen::Unreadable(_)) {
@@ -233,8 +233,8 @@ impl Write {
         }
     }
 
-    /// Whether `found` shows that this write was accepted but is not complete yet: a deletion that somebody else's
-    /// finalizer delays.
+    /// Whether `found` shows that this write was accepted but is not complete yet: a finalizer of another writer delays
+    /// a deletion.
     #[must_use]
     fn is_held_up(&self, found: &Seen) -> bool {
         matches!((self, found), (Self::UpdateClaim(update), Seen::Claim(_)) if update.change == ClaimChange::Delete)
@@ -242,14 +242,14 @@ impl Write {
 }
 
 impl ClaimUpdate {
-    /// Whether a claim is as this change was to make it. A deletion is shown by no claim.
+    /// Whether a claim shows the intended result of this change. No claim shows a deletion.
     fn is_shown_by(&self, found: &Claim) -> bool {
         found.uid == self.uid && self.change.is_shown_by(found)
     }
 }
 
 impl ClaimChange {
-    /// Whether the claim is as this change was to make it. A deletion is shown by no claim.
+    /// Whether a claim shows the intended result of this change. No claim shows a deletion.
     #[must_use]
     pub fn is_shown_by(&self, found: &Claim) -> bool {
         match self {

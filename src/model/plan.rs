@@ -1,4 +1,4 @@
-//! Plans as values: what to do for one node or one pool, and why, if nothing is done.
+//! Plans as values: the decision for one node or one pool, and the reason if nothing is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,7 +14,7 @@ use super::request::{Request, Write};
 use super::share::Share;
 use crate::net::cidr::{Cidr, Family};
 
-/// What a node asks for and can't get.
+/// A need of a node that can't be met.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unmet {
     /// No pool of the node has a free block of this share.
@@ -48,32 +48,33 @@ impl fmt::Display for Unmet {
     }
 }
 
-/// What to do for one node, and why.
+/// The decision for one node, and the reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct NodePlan {
     /// The node.
     pub node: NodeName,
-    /// What to do.
+    /// The result.
     pub verdict: Verdict,
-    /// What it asks for and can't get now, also where something else has to be done first; while an answer is to come,
-    /// what it asked for last.
+    /// Its shortage: the needs that can't be met now, also if another step comes first. While an answer is pending, it
+    /// is the shortage of the last plan.
     pub unmet: BTreeSet<Unmet>,
-    /// Why pools gave nothing; empty unless somebody asked for reasons.
+    /// Why pools gave nothing; empty unless the caller asked for reasons.
     pub refusals: Vec<Refusal>,
-    /// What is wrong.
+    /// The problems.
     pub findings: Vec<Finding>,
     /// When to decide again even if nothing changes.
     pub wake: Option<Duration>,
-    /// Its claims that are cooling. This process counts the time that it has seen them cool from its first such plan.
+    /// Its claims that are cooling. The first plan that lists a claim here starts the time that this process has seen
+    /// it cool.
     pub cooling: Vec<Cidr>,
     /// Where the routes of its released blocks may be, of those that were looked for.
     pub routes: BTreeMap<Cidr, RouteAt>,
-    /// How far it looked, and so whether `lasting` says how it is.
+    /// How far it looked, and so whether `lasting` is complete.
     pub scope: Scope,
-    /// What is the case of it now whose duration counts for a later decision.
+    /// The present states of the node whose duration counts for a later decision.
     pub lasting: BTreeSet<Lasting>,
-    /// Whether too many blocks began to leave nodes within a minute, so that no more may.
+    /// Whether too many blocks started draining within a minute, so that no more may.
     pub too_many_drains: bool,
 }
 
@@ -91,20 +92,20 @@ pub struct RoutesPlan {
     pub wake: Option<Duration>,
 }
 
-/// What may be the case of a node for a while, and counts from when it began.
+/// A state of a node that may last, and counts from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lasting {
-    /// Its Node is gone, and its CiliumNode keeps blocks.
+    /// Its Node no longer exists, and its CiliumNode keeps blocks.
     Orphaned,
-    /// Blocks of ours are published, and its agent does not say which addresses it uses.
+    /// Blocks of ours are published, and its agent does not report which addresses it uses.
     UseUnknown,
-    /// It could do with fewer blocks.
+    /// It has a surplus block.
     Surplus,
-    /// A step by which blocks leave waits for its agent.
+    /// A step of a drain waits for its agent.
     AgentAwaited,
-    /// A question to its agent is open.
+    /// A usage query to its agent is open.
     QueryOpen,
-    /// Its Pods have to be read before anything is published for it.
+    /// Its Pods must be read before anything is published for it.
     PodsUnread,
     /// It has no addresses, and its agent requests none.
     NothingRequested,
@@ -115,7 +116,7 @@ pub enum Lasting {
 }
 
 impl Lasting {
-    /// Whether it is seen before a plan has come to what the node needs.
+    /// Whether a plan sees it before the needs of the node are known.
     #[must_use]
     pub const fn is_seen_early(self) -> bool {
         match self {
@@ -145,17 +146,17 @@ pub enum RouteAt {
 /// How far a plan looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// It ended before it came to what the node needs, because something else has to be done or waited for first. What
-    /// was found the last time stays.
+    /// It stopped before it knew the needs of the node, because another step or a wait comes first. The lasting states
+    /// of earlier plans stay.
     Part,
-    /// It found out what the node needs, or that it asks for nothing now.
+    /// It found the needs of the node, or that the node asks for nothing now.
     Whole,
 }
 
 /// The result of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Send these requests; there is at least one. What the node waits for next is decided when they are answered.
+    /// Send these requests; there is at least one. The next wait of the node is decided when they are answered.
     Act(Vec<Request>),
     /// Nothing can be done until this happens.
     Wait(Wait),
@@ -163,12 +164,12 @@ pub enum Verdict {
     AtRest,
 }
 
-/// What a node waits for.
+/// The event that a node waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
     /// The controller may write.
     Mode,
-    /// The freeze of writes ends. There is something to send.
+    /// Writes are no longer frozen. There is something to send.
     Thaw,
     /// This process leads. There is something to send.
     Lead,
@@ -176,19 +177,19 @@ pub enum Wait {
     Readable(Kind),
     /// Its object of this kind exists.
     Existence(Kind),
-    /// Its CiliumNode, which is being deleted, is gone.
+    /// Its CiliumNode, which is being deleted, no longer exists.
     Deletion,
-    /// Its object of this kind, which carries its blocks, has no malformed address any more.
+    /// Its carrier, which is of this kind, has no malformed address any more.
     Correction(Kind),
-    /// Nobody else allocates for it any more.
+    /// No other allocator serves it any more.
     OtherAllocator,
-    /// What CiliumNodeConfigs set for it is something that is served.
+    /// CiliumNodeConfigs give it only settings that are supported.
     Settings,
-    /// A request is answered, or a watch shows what an answer has shown.
+    /// A request is answered, or a watch shows the object of an answer.
     Answer,
-    /// The pause after requests that were not applied ends.
+    /// The pause after requests that were not applied is over.
     Pause,
-    /// The interval between two patches of what carries its blocks ends.
+    /// The interval between two patches of its carrier is over.
     Interval,
     /// It runs Linux.
     Linux,
@@ -200,9 +201,9 @@ pub enum Wait {
     Capacity,
     /// All blocks that its agent may be using can be published.
     CompleteSet,
-    /// Its agent is of a release for which something is published.
+    /// Its agent has a version for which blocks are published.
     Upgrade,
-    /// The missing blocks of its first set.
+    /// The missing blocks of its first publication.
     Completion,
 }
 
@@ -378,7 +379,7 @@ impl NodePlan {
     }
 }
 
-/// What to do about the object of a pool.
+/// The decision about the object of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum PoolPlan {
@@ -396,7 +397,7 @@ pub enum PoolPlan {
 }
 
 impl PoolPlan {
-    /// What it writes.
+    /// Its writes.
     #[must_use]
     pub fn into_writes(self) -> Vec<Write> {
         match self {

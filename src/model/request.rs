@@ -48,15 +48,15 @@ pub enum Read {
 pub enum Write {
     /// Create a claim. Its name is the lock on the block (safety rule 1).
     CreateClaim(NewClaim),
-    /// Patch blocks onto a CiliumNode.
+    /// Patch blocks onto a carrier.
     Publish(Publication),
     /// Change the state of a claim, or delete it.
     UpdateClaim(ClaimUpdate),
-    /// Write a later version of a CiliumNode without a change of its content (safety rule 3).
+    /// Write a later version of a carrier without a change of its content (safety rule 3).
     BumpVersion(BumpVersion),
-    /// Ask an agent which addresses it uses, or clear the question.
+    /// Send a usage query to an agent, or clear it.
     UsageQuery(UsageQuery),
-    /// A step by which blocks leave a carrier whose node lives.
+    /// A step of the removal of blocks from the carrier of a node that exists.
     Withdraw(Withdrawal),
     /// Create a CiliumNode before its agent creates it.
     CreateCiliumNode(NewCiliumNode),
@@ -66,7 +66,7 @@ pub enum Write {
     PoolFinalizers(PoolFinalizersWrite),
     /// Write the status of a claim.
     ClaimStatus(ClaimStatusWrite),
-    /// Create a CiliumPodIPPool, or add what it lacks.
+    /// Create a CiliumPodIPPool, or add its missing parts.
     PodIpPool(PodIpPoolWrite),
     /// Create, replace or delete an FRRConfiguration.
     Frr(FrrWrite),
@@ -93,7 +93,7 @@ pub enum Target {
     CiliumNode(NodeName),
     /// All claims of one node, being read.
     ClaimsOf(NodeName),
-    /// A Node, being read.
+    /// A Node.
     Node(NodeName),
     /// The Pods of one node, being read.
     PodsOf(NodeName),
@@ -106,7 +106,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The kind and the name of the object; those of the node for what is only read.
+    /// The kind and the name of the object; those of the node for reads of its claims and Pods.
     #[must_use]
     pub fn object(&self) -> (ObjectKind, String) {
         match self {
@@ -121,7 +121,7 @@ impl Target {
         }
     }
 
-    /// What a line calls the object.
+    /// The word for the object in a line of text.
     const fn word(&self) -> &'static str {
         match self {
             Self::Node(_) | Self::ClaimsOf(_) | Self::PodsOf(_) => "node",
@@ -152,7 +152,7 @@ impl Request {
         }
     }
 
-    /// The node on whose behalf it is sent.
+    /// The node that it is sent for.
     #[must_use]
     pub fn node(&self) -> Option<&NodeName> {
         match self {
@@ -161,7 +161,7 @@ impl Request {
         }
     }
 
-    /// The write that it is, if it is one.
+    /// The write, if it is one.
     #[must_use]
     pub fn as_write(&self) -> Option<&Write> {
         match self {
@@ -184,7 +184,7 @@ impl Read {
         }
     }
 
-    /// The node on whose behalf it is sent.
+    /// The node that it is sent for.
     #[must_use]
     pub fn node(&self) -> &NodeName {
         match self {
@@ -220,7 +220,7 @@ impl Write {
         }
     }
 
-    /// The node on whose behalf it is sent.
+    /// The node that it is sent for.
     #[must_use]
     pub fn node(&self) -> Option<&NodeName> {
         match self {
@@ -240,7 +240,7 @@ impl Write {
         }
     }
 
-    /// The pool whose plan it is of.
+    /// The pool whose plan contains it.
     #[must_use]
     pub const fn pool(&self) -> Option<&PoolName> {
         match self {

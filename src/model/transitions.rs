@@ -24,7 +24,7 @@ pub enum State {
     Cooling(Reason),
 }
 
-/// Where a move leads.
+/// The target of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Move {
     /// To this state.
@@ -46,7 +46,7 @@ impl State {
         Cooling(Unused),
     ];
 
-    /// The states that a write may leave a claim of this state in; each may stay as it is.
+    /// The states in which a write may leave a claim of this state; each may stay as it is.
     ///
     /// The server enforces this. It is wider than [`State::moves`], so that a version with further moves needs no other
     /// definition in the cluster. Deletions are not in it: no rule of a schema sees them.
@@ -64,14 +64,14 @@ impl State {
         }
     }
 
-    /// The moves that this version makes from here. Beside these, a claim in any state stays in it and gets our finalizer
-    /// back if it lost it ([`ClaimChange::Keep`]).
+    /// The moves that this version makes from here. Beside these, a claim in any state stays in it and gets our
+    /// finalizer back if it lost it ([`ClaimChange::Keep`]).
     #[must_use]
     pub const fn moves(self) -> &'static [Move] {
         use Move::{Delete, To};
         match self {
             // A move to Held itself records the uid of a Node that was recreated.
-            // An agent that gives blocks back by itself does so without a drain.
+            // An agent that returns blocks by itself does so without a drain.
             Held => &[
                 To(Held),
                 To(Draining),
@@ -80,7 +80,7 @@ impl State {
                 To(Releasing(Unused)),
             ],
             Draining => &[To(Held), To(Releasing(Reclaimed)), To(Releasing(NodeGone))],
-            // An agent that goes on with what was taken off gives no more of it to new pods.
+            // An agent that keeps using a removed block gives no more of it to new pods.
             Releasing(Reclaimed) => &[To(Held), To(Draining), To(Cooling(Reclaimed))],
             Releasing(NodeGone) => &[To(Held), To(Cooling(NodeGone))],
             Releasing(Unused) => &[To(Held), To(Cooling(Unused))],
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Where a change leads from here; `None` if it is impossible from this state.
+    /// The move that a change makes from here; `None` if it is impossible from this state.
     #[must_use]
     pub const fn after(self, change: &ClaimChange) -> Option<Move> {
         match (change, self) {

@@ -1,4 +1,4 @@
-//! What each write says: the versions of the objects that it was decided on, and the change.
+//! The contents of each write: the versions of the objects that it was decided on, and the change.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct ClaimUpdate {
     pub revision: Revision,
     /// The finalizers of that version.
     pub finalizers: Vec<String>,
-    /// Whether that version is being deleted: the API server does not let finalizers be added to it any more.
+    /// Whether that version is being deleted: then the API server accepts no new finalizers for it.
     pub deleting: bool,
     /// The change.
     pub change: ClaimChange,
@@ -57,13 +57,13 @@ impl ClaimUpdate {
 pub enum ClaimChange {
     /// To Held, for the Node object of this uid.
     Hold(Uid),
-    /// The state goes on, and our finalizer, which the claim had lost, is there again.
+    /// The state stays, and our finalizer, which the claim had lost, is restored.
     Keep,
-    /// To Draining, on the carrier of this uid: no new pod is to get an address of it.
+    /// To Draining, on the carrier of this uid: no new pod may get an address of it.
     Drain(Uid),
-    /// To Releasing: from now on nobody may publish it.
+    /// To Releasing: from now on no replica may publish it.
     Release(Reason),
-    /// To Cooling: it is off its node.
+    /// To Cooling: it is removed from its node.
     Cool,
     /// The claim is deleted, and the block is free.
     Delete,
@@ -76,9 +76,9 @@ pub struct BumpVersion {
     pub node: NodeName,
     /// The uid of the version that is replaced.
     pub uid: Uid,
-    /// That version; its store says whether it is a Node or a CiliumNode.
+    /// That version; its store shows whether it is a Node or a CiliumNode.
     pub revision: AnyRevision,
-    /// The revision that the new version has to be later than.
+    /// The revision that the new version must be later than.
     pub later_than: Revision,
 }
 
@@ -95,7 +95,7 @@ impl BumpVersion {
     }
 }
 
-/// A question to an agent which addresses it uses, or the end of that question (`docs/cilium.md`, Ping).
+/// A usage query to an agent, or the end of it (`docs/cilium.md`, Ping).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageQuery {
     /// The node.
@@ -104,7 +104,7 @@ pub struct UsageQuery {
     pub uid: Uid,
     /// That version.
     pub revision: AnyRevision,
-    /// Whether the question is asked or cleared.
+    /// Whether the query is sent or cleared.
     pub step: QueryStep,
     /// The change.
     pub change: CarrierChange,
@@ -115,12 +115,12 @@ pub struct UsageQuery {
 pub enum QueryStep {
     /// The mark is set.
     Ask,
-    /// The mark is removed: it is answered, or a later version of the CiliumNode is needed at once.
+    /// The mark is removed: the query is answered, or a later version of the CiliumNode is needed at once.
     Clear,
 }
 
-/// A step by which blocks leave one version of one carrier, with the consent of its agent, or by which they stay after
-/// all.
+/// A step of the removal of blocks from one version of one carrier, with the consent of its agent; or a step by which
+/// they stay after all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Withdrawal {
     /// The node.
@@ -153,7 +153,7 @@ stable_names! {
     }
 }
 
-/// A CiliumNode that is to be created.
+/// A CiliumNode that will be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewCiliumNode {
     /// The node.
@@ -179,7 +179,7 @@ pub struct PoolFinalizersWrite {
     pub finalizers: Vec<String>,
 }
 
-/// A claim that is to be created.
+/// A claim that will be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewClaim {
     /// The block.
@@ -190,11 +190,11 @@ pub struct NewClaim {
     pub node: NodeName,
     /// The uid of that Node.
     pub node_uid: Uid,
-    /// The Pod IP pool under whose name it is to be carried; `None` in modes that have no such names.
+    /// The Cilium pool that the block will be published under; `None` in modes without such pools.
     pub pod_ip_pool: Option<PodIpPoolName>,
     /// The addresses of the block that are not offered.
     pub withheld: AddressSet,
-    /// The CiliumNode that it is created for; `None` if an earlier one may have carried the block.
+    /// The CiliumNode that it is created for; `None` if the block may have been on an earlier one.
     pub created_for: Option<Uid>,
     /// The time of the decision.
     pub since: Timestamp,
@@ -208,7 +208,7 @@ impl NewClaim {
         found.node == self.node && found.node_uid == self.node_uid
     }
 
-    /// Whether `found` has everything that this creates, and has not moved since.
+    /// Whether `found` has everything that this creates, and our finalizer.
     #[must_use]
     pub fn is_shown_by(&self, found: &Claim) -> bool {
         self.is_made_as(found)
@@ -252,13 +252,13 @@ pub struct PoolStatusWrite {
     pub status: PoolStatus,
     /// When each of its conditions last changed.
     pub transitions: BTreeMap<ConditionType, Timestamp>,
-    /// Since when the node of each need waits that the status names. In a box, because requests are small.
+    /// For each need, since when the node that the status names waits. In a box, to keep requests small.
     pub waits_since: Box<BTreeMap<Need, Timestamp>>,
     /// How many blocks nodes had in the last hours. In a box, as above.
     pub history: Box<BTreeMap<Family, Vec<Sample>>>,
 }
 
-/// A new status of a claim. It is one of the writes about its pool: no node waits for it.
+/// A new status of a claim. It belongs to the writes about its pool: no node waits for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimStatusWrite {
     /// The block.
@@ -273,17 +273,17 @@ pub struct ClaimStatusWrite {
     pub status: ClaimStatus,
 }
 
-/// A CiliumPodIPPool that is created, or what is added to one of ours. It is one of the writes about a pool that gives blocks
-/// under its name.
+/// A CiliumPodIPPool that is created, or the parts that are added to one of ours. It belongs to the writes about a pool
+/// that gives blocks under its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodIpPoolWrite {
     /// That pool.
     pub pool: PoolName,
     /// The name.
     pub name: PodIpPoolName,
-    /// The uid and the version that it was decided on; `None` where it is created.
+    /// The uid and the version that it was decided on; `None` if it is created.
     pub on: Option<(Uid, Revision)>,
-    /// The families that are written, each as it is to be then.
+    /// The families that are written, each in its new form.
     pub families: BTreeMap<Family, PodIpRanges>,
 }
 
