@@ -1,6 +1,7 @@
 //! CiliumPodIPPools: Cilium's own objects of the names under which nodes have CIDRs in multi-pool mode.
 //!
-//! Agents look at the object of a name, and not at ours. They are no kind of the world: no address follows from them.
+//! Agents read these objects, and not the controller's pools. They are no kind of the world: no address follows from
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,13 +19,13 @@ pub struct PodIpPool {
     pub uid: Uid,
     /// The version that was read.
     pub revision: Revision,
-    /// What its `spec` has, by family. A family that can't be read is none.
+    /// The ranges in its `spec`, by family. A family that can't be read is absent.
     pub families: BTreeMap<Family, PodIpRanges>,
     /// Whether this controller has created it and keeps it right.
     pub is_ours: bool,
 }
 
-/// What a CiliumPodIPPool has of one family.
+/// The ranges of a CiliumPodIPPool in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodIpRanges {
     /// `maskSize`: the prefix length of the CIDRs that are announced.
@@ -36,9 +37,9 @@ pub struct PodIpRanges {
 /// An entry of `cidrs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodIpRange {
-    /// Its CIDR as it was read; empty where it names none.
+    /// Its CIDR as it was read; empty if it names none.
     pub cidr: String,
-    /// The whole entry as JSON, where it is more than a CIDR: a patch replaces the list, so it is written as it was read.
+    /// The whole entry as JSON, if it is more than a CIDR: a patch replaces the list, so it is written as it was read.
     pub entry: Option<String>,
 }
 
@@ -48,12 +49,12 @@ impl From<String> for PodIpRange {
     }
 }
 
-/// What is told of CiliumPodIPPools.
+/// News of CiliumPodIPPools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodIpPoolNews {
-    /// They can't be listed, for this reason. Sent once at most, and before the first list.
+    /// They can't be listed, for this reason. Sent at most once, before the first list.
     Unlisted(String),
-    /// These are all. They replace what was known.
+    /// These are all. They replace the earlier ones.
     Listed(Vec<PodIpPool>),
     /// One exists in this version.
     Applied(PodIpPool),
@@ -61,20 +62,20 @@ pub enum PodIpPoolNews {
     Deleted(PodIpPoolName, Revision),
 }
 
-/// How the CiliumPodIPPool of a name does not fit blocks that are carried under that name.
+/// How the CiliumPodIPPool of a name does not fit the blocks under that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Misfit {
-    /// There is none.
+    /// It does not exist.
     Missing,
-    /// It has not this family.
+    /// It lacks this family.
     Family(Family),
     /// It has another `maskSize` of this family than the blocks have.
     MaskSize {
         /// The family.
         family: Family,
-        /// What it has.
+        /// Its `maskSize`.
         found: u8,
-        /// What the blocks have.
+        /// The prefix length of the blocks.
         of_blocks: u8,
     },
 }

@@ -1,7 +1,8 @@
 //! A pool: a declared set of ranges, and the rules by which nodes get blocks of it.
 //!
 //! Made from a NodeIPPool by `crate::wire::pool`, which parses and checks it, so a `Pool` is always valid by itself.
-//! What depends on other pools (overlap) is decided by the ledger. A pool that can't be read leaves a [`Reservation`].
+//! The ledger decides everything that depends on other pools (overlap). A pool that can't be read leaves a
+//! [`Reservation`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,8 +18,8 @@ use crate::net::cidr::{Cidr, Family};
 /// The largest number of addresses of one family that a node may ever hold (`docs/cilium.md`, Size).
 pub const MAX_ADDRESSES_PER_NODE: u32 = 4096;
 
-/// The prefix length of the largest block that the API takes: what a cluster without pools gives to a node at most. A mode
-/// may take less.
+/// The prefix length of the largest block that the API accepts: the largest one that a cluster without pools gives to a
+/// node. A mode may accept less.
 #[must_use]
 pub const fn widest_block(family: Family) -> u8 {
     match family {
@@ -27,7 +28,7 @@ pub const fn widest_block(family: Family) -> u8 {
     }
 }
 
-/// How long a reclaimed block cools where its pool says nothing.
+/// How long a reclaimed block cools if its pool sets no time.
 pub const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
 /// The same for the blocks of a lost node: its machine may still run, and its pods may still send.
 pub const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
@@ -43,22 +44,22 @@ pub struct Pool {
     pub created: Timestamp,
     /// Whether it is being deleted: it gives out no more blocks, and is gone when its last block is free.
     pub deleting: bool,
-    /// Pools with a higher priority are asked first.
+    /// Nodes get blocks from pools with a higher priority first.
     pub priority: i32,
-    /// Which nodes may take from it; empty selects every node.
+    /// The nodes that may take from it; an empty selector selects every node.
     pub selector: Selector,
-    /// The Pod IP pool under whose name its blocks are carried; `None` for the default one of Cilium.
+    /// The Cilium pool that its blocks are published under; `None` for the default one of Cilium.
     pub pod_ip_pool: Option<PodIpPoolName>,
-    /// What it offers in each family; at least one.
+    /// Its ranges in each family; at least one.
     pub families: BTreeMap<Family, Ranges>,
     /// Whether first and last address of an IPv4 block are offered.
     pub first_last: FirstLast,
-    /// What one node may hold; applies only to nodes whose first pool this is (in each family the first that selects the
-    /// node and can give blocks of it).
+    /// The limits of one node. They apply only to nodes whose first pool this is: in each family, the first one that
+    /// selects the node and can give blocks of it.
     pub per_node: PerNode,
-    /// When a node gets more; applies only to nodes whose first pool this is.
+    /// When a node gets more blocks; applies only to nodes whose first pool this is.
     pub expand: Expand,
-    /// When blocks of this pool are taken back.
+    /// When blocks of this pool are reclaimed.
     pub reclaim: Reclaim,
     /// The communities of the routes of its blocks.
     pub communities: BTreeSet<Community>,
@@ -68,7 +69,7 @@ pub struct Pool {
     pub reuse_after_node_loss: Duration,
 }
 
-/// What is kept of a pool that can't be read: it gives out nothing, and no younger pool gets its ranges.
+/// The ranges that stay with a pool that can't be read: it gives out nothing, and no younger pool gets them.
 ///
 /// It follows from the object alone, so that a process that has just started reserves the same
 /// (`docs/decisions/0014-an-invalid-pool-keeps-its-ranges.md`).
@@ -84,7 +85,7 @@ pub struct Reservation {
     pub cidrs: BTreeSet<Cidr>,
 }
 
-/// What a pool offers in one family.
+/// The ranges of a pool in one family, and the size of their blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges {
     /// The prefix length of one block: up to 32 for IPv4, up to 128 for IPv6.
@@ -102,7 +103,7 @@ pub enum RangeState {
     Active,
     /// No new blocks; held ones stay.
     Cordoned,
-    /// No new blocks, and held ones are taken back when no pod uses them any more.
+    /// No new blocks, and held ones are reclaimed when no pod uses them any more.
     Draining,
 }
 
@@ -115,7 +116,7 @@ pub enum FirstLast {
     Offered,
 }
 
-/// What one node may hold, per family.
+/// The limits of one node, per family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerNode {
     /// The minimum number of blocks of the first grant.
@@ -127,11 +128,11 @@ pub struct PerNode {
 }
 
 impl PerNode {
-    /// What a pool that says nothing declares.
+    /// The limits if a pool declares none.
     pub const DEFAULT: Self = Self { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 };
 }
 
-/// When a node gets more: as soon as one of the two thresholds is crossed.
+/// When a node gets more blocks: as soon as one of the two thresholds is crossed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expand {
     /// More than this percentage of the published addresses is used.
@@ -141,35 +142,35 @@ pub struct Expand {
 }
 
 impl Expand {
-    /// What a pool that says nothing declares.
+    /// The thresholds if a pool declares none.
     pub const DEFAULT: Self = Self { used_above: 80, free_below: 8 };
 }
 
-/// When blocks are taken back.
+/// When blocks are reclaimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reclaim {
-    /// Whether at all.
+    /// Whether they are reclaimed at all.
     pub mode: ReclaimMode,
-    /// A block is taken back only if less than this percentage would be used without it.
+    /// A block is reclaimed only if less than this percentage would be used without it.
     pub used_below: u32,
-    /// How long that must have been so; it is checked twice.
+    /// How long this must have been true; it is checked twice.
     pub after: Duration,
 }
 
 impl Reclaim {
-    /// What a pool that says nothing declares.
+    /// The values if a pool declares none.
     pub const DEFAULT: Self =
         Self { mode: ReclaimMode::DryRun, used_below: 40, after: Duration::from_secs(10 * 60) };
 }
 
-/// Whether a pool takes back blocks.
+/// Whether a pool reclaims blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReclaimMode {
     /// It does.
     Enabled,
-    /// It reports what it would take back.
+    /// It reports the blocks that it would reclaim.
     DryRun,
-    /// It does not look for blocks to take back.
+    /// It does not look for blocks to reclaim.
     Disabled,
 }
 
@@ -213,7 +214,7 @@ impl Pool {
         withheld
     }
 
-    /// Of these, the first and the last address: those that are withheld of every block.
+    /// Of these, the first and the last address, which are kept back in every block.
     #[must_use]
     pub fn withheld_ends(&self, block: Cidr) -> AddressSet {
         let ends = [block.first_address(), block.last_address()];

@@ -1,36 +1,36 @@
-//! A release of Cilium, as the tag of an image or an administrator names it.
+//! A version of Cilium, as the tag of an image or an administrator names it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A release of Cilium. A suffix of the tag (`-rc.1`, `-cee.1`) is left out: rebuilds have the code of the release, and
-/// candidates, which Cilium has for the first release of a minor only, nearly that.
+/// A version of Cilium. A suffix of the tag (`-rc.1`, `-cee.1`) is left out. Rebuilds have the code of the version, and
+/// candidates nearly that; Cilium has candidates only for the first version of a minor one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Release {
-    /// The minor release that it belongs to.
+    /// The minor version that it belongs to.
     pub minor: Minor,
-    /// The number of the patch release.
+    /// The number of the patch version.
     pub patch: u16,
 }
 
-/// A minor release of Cilium, such as 1.14.
+/// A minor version of Cilium, such as 1.14.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Minor(pub u16, pub u16);
 
-/// A text that names no release.
+/// A text that names no version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a Cilium version: it needs three numbers, such as 1.17.8")]
 pub struct NotARelease(String);
 
 impl Release {
-    /// The release with these numbers.
+    /// The version with these numbers.
     #[must_use]
     pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
         Self { minor: Minor(major, minor), patch }
     }
 
-    /// The release that the reference of an image names by its tag: `quay.io/cilium/cilium:v1.17.8@sha256:…`. `None`
-    /// where it has only a digest, or a tag that is no release, such as `stable`.
+    /// The version that the reference of an image names by its tag: `quay.io/cilium/cilium:v1.17.8@sha256:…`. `None` if
+    /// it has only a digest, or a tag that is no version, such as `stable`.
     #[must_use]
     pub fn of_image(reference: &str) -> Option<Self> {
         let (named, _digest) = reference.split_once('@').unwrap_or((reference, ""));

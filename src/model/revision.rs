@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use super::kind::Kind;
 
-/// A store whose revisions can be compared with each other (KEP-5504), and with those of no other store.
+/// A store whose revisions can be compared with each other (KEP-5504), but not with those of another store.
 pub trait Store:
     fmt::Debug + Clone + Copy + PartialEq + Eq + PartialOrd + Ord + Send + Sync + 'static
 {
@@ -17,8 +17,8 @@ pub trait Store:
     fn into_any(revision: Revision<Self>) -> AnyRevision;
 }
 
-/// The store of custom resources: claims, pools and CiliumNodes share it, which the safety rules 4 and 8 of
-/// `docs/invariants.md` rely on.
+/// The store of custom resources. Claims, pools and CiliumNodes share it; the safety rules 4 and 8 of
+/// `docs/invariants.md` rely on that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Custom {}
 

@@ -1,6 +1,7 @@
 //! Objects that make Cilium's own BGP announce the blocks of nodes.
 //!
-//! Where the controller announces them too, one of both withdraws in vain. Does not know how they are written on the wire.
+//! If the controller announces them too, a withdrawal by one of both has no effect. Does not know how they are written
+//! on the wire.
 
 /// The kind of such an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +28,7 @@ impl SpeakerKind {
 pub struct Speaker {
     /// Its name.
     pub name: String,
-    /// Whether it announces blocks, and not the addresses of Services alone.
+    /// Whether it announces blocks, and not only the addresses of Services.
     pub announces_blocks: bool,
 }
 

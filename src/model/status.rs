@@ -1,6 +1,7 @@
 //! The status of a pool and that of a claim as values.
 //!
-//! They have no times in them, so an unchanged world leads to equal ones, and nothing is written.
+//! Their only time is the end of a cooling, which follows from the objects alone. So an unchanged world leads to equal
+//! ones, and nothing is written.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -263,7 +264,7 @@ stable_names! {
     }
 }
 
-/// What the status of a claim says of its drain: what is waited for.
+/// The drain of a claim, as its status reports it: the cause of its wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainStatus {
     /// A sentence for a person.
@@ -294,13 +295,13 @@ pub struct CidrCounts {
     pub blocks: u64,
     /// Blocks held by nodes.
     pub held: u64,
-    /// Blocks being taken back.
+    /// Blocks that are leaving their nodes: draining or releasing.
     pub draining: u64,
     /// Blocks that are cooling.
     pub cooling: u64,
     /// Blocks that a node could get now.
     pub free: u64,
-    /// Blocks that are taken by anything but a claim of the pool, or that an older pool has.
+    /// Blocks with an occupant other than a claim of the pool, or that an older pool has.
     pub foreign: u64,
     /// Blocks that exclusions or addresses of nodes keep from nodes.
     pub excluded: u64,
@@ -322,19 +323,19 @@ pub struct FamilyCounts {
     pub blocks: u64,
     /// Blocks held by nodes.
     pub held: u64,
-    /// Blocks being taken back.
+    /// Blocks that are leaving their nodes: draining or releasing.
     pub draining: u64,
     /// Blocks that are cooling.
     pub cooling: u64,
     /// Blocks that a node could get now.
     pub free: u64,
-    /// Blocks that are taken by anything but a claim of the pool, or that offer no address.
+    /// Blocks with an occupant other than a claim of the pool, or that offer no address.
     pub unavailable: u64,
-    /// Addresses that CiliumNodes carry.
+    /// Addresses on the carriers of nodes.
     pub published: u64,
-    /// Of these, addresses in use; `None` where agents do not say.
+    /// Of these, addresses in use; `None` if agents do not report them.
     pub used: Option<u64>,
-    /// Addresses that free blocks offer, and published addresses of which it is known that they are not used.
+    /// Addresses that free blocks offer, and published addresses that are known to be unused.
     pub addresses_free: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Objects around the world that only an audit looks at: Pods, ranges of other systems, writers, and definitions.
 //!
-//! Made by `crate::wire::surroundings`. Nothing that is decided about a node depends on them.
+//! Made by `crate::wire::surroundings`. No decision about a node depends on them.
 
 use std::net::IpAddr;
 

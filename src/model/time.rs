@@ -7,9 +7,9 @@ pub use jiff::Timestamp;
 /// The time of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
-    /// Since the process began; for intervals.
+    /// The time since the process started; for intervals.
     pub uptime: Duration,
-    /// The time of the wall clock, in whole milliseconds; for what is written into objects.
+    /// The time of the wall clock, in whole milliseconds; for times in objects.
     pub wall: Timestamp,
 }
 
