@@ -33,8 +33,8 @@ pub struct Claim {
     pub state: ClaimState,
     /// The start of that state.
     pub since: Timestamp,
-    /// The CiliumNode that existed when the block was claimed; `None` if the block, or an address of it, may have been
-    /// on any other one.
+    /// The carrier that existed when the block was claimed; `None` if the block, or an address of it, may have been on
+    /// any other one.
     pub created_for: Option<Uid>,
     /// The claim object itself.
     pub uid: Uid,
@@ -53,7 +53,7 @@ pub struct Claim {
 /// The state of a claim (`docs/invariants.md`, The states of a claim), with the data that belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClaimState {
-    /// Published on the node's CiliumNode, or about to be.
+    /// Published on the node's carrier, or about to be.
     Held,
     /// Published on the CiliumNode of this uid; its agent gives none of the addresses to new pods.
     Draining(Uid),
@@ -150,7 +150,7 @@ impl Claim {
         self.cidr.size() - self.withheld.count_in(self.cidr)
     }
 
-    /// Whether its CIDR belongs on the CiliumNode in this state.
+    /// Whether its CIDR belongs on the carrier in this state.
     #[must_use]
     pub fn is_published_state(&self) -> bool {
         matches!(self.state, ClaimState::Held | ClaimState::Draining(_))

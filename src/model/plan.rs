@@ -78,7 +78,7 @@ pub struct NodePlan {
     pub too_many_drains: bool,
 }
 
-/// The writes that make routers know the routes of all nodes.
+/// The requests that announce the routes of all nodes to routers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[must_use]
 pub struct RoutesPlan {
@@ -277,7 +277,7 @@ pub enum WhyNot {
     AddressLimit(u32),
     /// Its blocks are wider than this prefix length, which is the widest in the mode of Cilium.
     TooWide(u8),
-    /// The CiliumPodIPPool of this name does not fit its blocks, and the node's agent would come to harm.
+    /// The CiliumPodIPPool of this name does not fit its blocks, and they would harm the node's agent.
     PodIpPool(PodIpPoolName, Misfit),
     /// It has a block, but the first grant needs this family too, and no pool has one.
     OtherFamilyMissing(Family),

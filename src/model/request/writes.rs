@@ -194,7 +194,7 @@ pub struct NewClaim {
     pub pod_ip_pool: Option<PodIpPoolName>,
     /// The addresses of the block that are not offered.
     pub withheld: AddressSet,
-    /// The CiliumNode that it is created for; `None` if the block may have been on an earlier one.
+    /// The carrier that it is created for; `None` if the block may have been on an earlier one.
     pub created_for: Option<Uid>,
     /// The time of the decision.
     pub since: Timestamp,
