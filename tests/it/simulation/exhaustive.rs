@@ -1,9 +1,9 @@
-//! A small world in every order: two nodes, two replicas with views of their own, and two overlapping names that these claim
-//! because each has seen another pool. The product's own planner decides.
+//! A small world in every order: two nodes, two replicas with different views, and two overlapping names. The replicas
+//! claim these because each has seen another pool. The product's own planner decides.
 //!
-//! Random scripts find what is likely; here everything happens that can, up to a number of moves. After every move all of
-//! `rules::safety` and `rules::transition` is judged: no address is on two nodes, and no block is published without its claim.
-//! `SIM_DEPTH` sets another number of moves; `--profile simulation` makes each of them faster.
+//! Random scripts find probable events. Here every possible event happens, up to a number of moves. After every move,
+//! `rules::safety` and `rules::transition` judge everything: no address is on two nodes, and no block is published
+//! without its claim. `SIM_DEPTH` sets another number of moves; `--profile simulation` makes each of them faster.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
@@ -20,10 +20,10 @@ use super::searches::{number, setting};
 
 /// How many moves `make check` makes: 3,060 states in 21 s of CPU. Each further one takes six times as long.
 const DEPTH: u64 = 4;
-/// How often in a path a CiliumNode is deleted, which its agent creates anew, and a replica starts again.
+/// How often in a path a CiliumNode is deleted, which its agent creates anew, and how often a replica restarts.
 const N_FAULTS: u8 = 1;
 
-/// A cluster, what may still happen to it, and the moves that led to it.
+/// A cluster, the faults that it may still have, and the moves that led to it.
 #[derive(Clone)]
 struct State {
     cluster: Cluster,
@@ -32,25 +32,25 @@ struct State {
     path: Vec<Move>,
 }
 
-/// A piece of what happens.
+/// One move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Move {
-    /// A replica hears all there is of some kinds, and decides all that it can.
+    /// A replica receives all news of some kinds, and makes all decisions.
     Works(u8, &'static [Kind]),
-    /// The first or second request of a replica reaches the server, and its answer the replica.
+    /// The first or second request of a replica reaches the server, and its answer reaches the replica.
     Ends(u8, u8),
     /// The CiliumNode of the first node is deleted.
     IsDeleted,
     /// Its agent creates it again.
     IsCreated,
-    /// A replica starts again, and has listed everything.
+    /// A replica restarts, and has listed everything.
     Restarts(u8),
 }
 
-/// The kinds that a replica may hear of in one move.
+/// The kinds that a replica may receive news of in one move.
 const HEARD: [&[Kind]; 4] = [&[], &[Kind::CiliumNode], &[Kind::Claim], &[Kind::CiliumNode, Kind::Claim]];
 
-/// Feeds what is written to a hasher.
+/// Passes written text to a hasher.
 struct Digest(DefaultHasher);
 
 impl fmt::Write for Digest {
@@ -61,8 +61,8 @@ impl fmt::Write for Digest {
 }
 
 impl State {
-    /// One replica has seen a pool with small blocks and nothing later, and asks for a block for each node. The other one has
-    /// seen the pool that came in its place and the second node, and asks for a block that overlaps both.
+    /// One replica has seen a pool with small blocks and nothing later, and asks for a block for each node. The other
+    /// has seen the pool that replaced it and the second node, and asks for a block that overlaps both.
     fn first() -> Self {
         let pools = [
             Step::PoolIsMade { pool: 0, shape: Shape::of_small_blocks() },
@@ -193,6 +193,6 @@ fn in_whatever_order_no_address_is_on_two_nodes_and_no_block_is_published_before
          {n_recreated} with a CiliumNode created anew",
         visited.len()
     );
-    // What is looked for happens.
+    // The states that this test is about were reached.
     assert!(n_overlaps > 0 && n_published > 0 && n_recreated > 0);
 }

@@ -138,8 +138,8 @@ fn moves(world: &World) -> Vec<String> {
     plan::node(world, &"n".into(), POLICY, NOW).requests().iter().map(ToString::to_string).collect()
 }
 
-/// The store may be idle: a read that finds no CiliumNode as of the very revision at which the claim went is later
-/// than every publication of it.
+/// The store may be idle. A read that finds no CiliumNode as of the very revision of the claim's deletion is later than
+/// every publication of it.
 #[test]
 fn a_claim_lost_last_of_all_is_settled_by_one_read() {
     let mut world = empty_world();
@@ -158,14 +158,14 @@ fn a_claim_lost_last_of_all_is_settled_by_one_read() {
     assert!(moves(&world).is_empty());
     assert!(!world.ledger().is_taken(block()));
 
-    // Nothing is kept of a node that is gone, nor what the read found.
+    // Neither a node that is gone nor the result of the read is kept.
     assert_eq!(world.next_node().map(NodeName::as_str), Some("n"));
     assert_eq!(world.check(), []);
     world.begin(&plan::node(&world, &"n".into(), POLICY, NOW), NOW);
     assert_eq!(world.check(), []);
 }
 
-/// Blocks of other pools count for what is free: the range was theirs when they were claimed.
+/// Blocks of other pools also decide which blocks are free: the range was theirs when they were claimed.
 #[test]
 fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     let mut world = empty_world();
@@ -215,20 +215,20 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
         "one success ends the wait"
     );
 
-    // Whoever recreates it is not to blame, and an answer that comes late leaves nothing behind.
+    // A recreated pool does not wait for these failures, and a late answer leaves nothing behind.
     let name = "p".to_owned();
     world.observe(Observation::Deleted { kind: Kind::Pool, name, revision: AnyRevision::of(Kind::Pool, 9) });
     world.finish(Outcome { request: request_of(&due), answer: refused(None), seen: Seen::Nothing }, now);
     assert_eq!(world.check(), []);
 }
 
-/// Two revisions between which the watch of `kind` listed nothing.
+/// A list of `kind` without objects, taken between two revisions.
 fn lists_nothing(world: &mut World, kind: Kind, at_least: u64, at_most: u64) {
     let (at_least, at_most) = (AnyRevision::of(kind, at_least), AnyRevision::of(kind, at_most));
     world.observe(Observation::Listed(Listing { kind, at_least, at_most, objects: Vec::new() }));
 }
 
-/// After a restore whose revisions do not go back, as etcd recommends it: what is listed is older than what was known.
+/// After a restore whose revisions do not go back, as etcd recommends it: the list is older than the known objects.
 #[test]
 fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store() {
     let lists = |world: &mut World, at_least: u64, shown: u64| {
@@ -238,10 +238,10 @@ fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store(
     };
     let mut world = empty_world();
     shows(&mut world, Object::Claim(claim("claim", 500, ClaimState::Held)));
-    // The list may have been taken before the version that the watch has shown meanwhile.
+    // The list may be older than the version that the watch has shown meanwhile.
     lists(&mut world, 499, 100);
     assert_eq!(world.contradiction(), None);
-    // The version that is known, or a later one, is what a list shows.
+    // A list shows the known version or a later one.
     lists(&mut world, 1000, 500);
     assert_eq!(world.contradiction(), None);
     let mut restored = world.clone();
@@ -253,14 +253,14 @@ fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store(
         "{found}"
     );
 
-    // A read of the claims of one node tells the same.
+    // A read of the claims of one node shows the same.
     let claims = vec![claim("claim", 100, ClaimState::Cooling(Reason::Reclaimed))];
     let seen = Seen::ClaimsOf { revision: Revision::of(1000), claims, unreadable: Vec::new() };
     world.finish(done(Read::ClaimsOf("n".into()).into(), seen), NOW);
     assert_eq!(world.contradiction(), restored.contradiction());
 }
 
-/// A list tells only between which revisions it was taken. It may be newer than an answer that comes after it.
+/// A list states only between which revisions it was taken. It may be newer than an answer that comes after it.
 #[test]
 fn a_late_answer_does_not_bring_a_ciliumnode_back_that_a_list_has_not() {
     let mut world = empty_world();
@@ -278,7 +278,7 @@ fn a_late_answer_does_not_bring_a_ciliumnode_back_that_a_list_has_not() {
     world.finish(done(Write::BumpVersion(bump).into(), seen), NOW);
     assert_eq!(world.cilium_node(&"n".into()), None);
 
-    // Where it is there after all, the watch goes on from the list and says so.
+    // If the CiliumNode does exist, the watch continues from the list and shows it.
     shows(&mut world, Object::CiliumNode(patched.clone()));
     assert_eq!(world.cilium_node(&"n".into()), Some(&patched));
 }
@@ -295,7 +295,7 @@ fn a_late_answer_about_a_claim_that_a_list_has_not_is_settled_by_a_read() {
     assert_eq!(world.unconfirmed(), [Read::Claim(block(), "n".into())]);
 }
 
-/// A replica that has not heard of a claim may ask for its block. Until that is answered it leaves the claim alone: one
+/// A replica that has not seen a claim may ask for its block. Until that is answered, it leaves the claim alone: one
 /// write per object is in flight.
 #[test]
 fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
@@ -319,7 +319,7 @@ fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     assert_eq!(moves(&world), ["read Node n"]);
 }
 
-/// The same for a lost claim: it is recreated when the answer about another node's claim of the block has come.
+/// The same for a lost claim: it is recreated after the answer about another node's claim of the block.
 #[test]
 fn a_lost_claim_is_recreated_when_nobody_else_asks_for_its_block() {
     let mut world = empty_world();
@@ -345,7 +345,7 @@ fn a_lost_claim_is_recreated_when_nobody_else_asks_for_its_block() {
 
     let (answer, seen) = (Answer::Refused("too many requests".to_owned(), None), Seen::Nothing);
     world.finish(Outcome { request: asks.requests()[0].clone(), answer, seen }, NOW);
-    // It has failed once.
+    // Its request has failed once.
     world.begin(&plan::node(&world, &"asking".into(), POLICY, NOW), NOW);
     assert_eq!(world.next_node().map(NodeName::as_str), Some("n"), "it is looked at again");
     assert_eq!(moves(&world), ["claim 10.0.0.0/28 of pool p for node n"]);

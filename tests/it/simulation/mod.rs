@@ -1,9 +1,9 @@
-//! The core in a simulated cluster: scripts of whatever happens, drawn from seeds, run against a store in memory with
-//! one to three replicas that each see it late. After every step the rules are checked; see `rules`. The searches are of two
-//! suites, `promises` and `other_writers`.
+//! The core in a simulated cluster. A script is a random sequence of events, drawn from a seed. It runs against a store
+//! in memory, with one to three replicas that each see the store late. After every step the judge (`rules`) checks the
+//! rules. There are two suites of searches: `promises` and `other_writers`.
 //!
-//! Pure: no control plane, no runtime, no time that passes by itself. `SIM_CASES` sets how many scripts each
-//! test runs, `SIM_SEED` the first seed; a failure prints the seed, the shortest script that fails, and what happened in it.
+//! Pure: no control plane, no runtime, and no time that passes by itself. `SIM_CASES` sets the number of scripts of
+//! each test, and `SIM_SEED` the first seed. A failure prints the seed, the shortest script that fails, and its events.
 
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::net::cidr::Family;
@@ -30,8 +30,8 @@ use pools::Shape;
 use searches::{failure, first_failure, setting};
 use store::Defect;
 
-/// Replicas choose alike, so two of them ask for one block for two nodes only where each knows one of the nodes. That
-/// is too rare to wait for.
+/// Replicas choose alike. So two of them ask for one block for two nodes only if each knows one of the nodes. That is
+/// too rare to wait for.
 #[test]
 fn a_server_that_lets_names_be_taken_twice_is_noticed() {
     let script = [
@@ -42,11 +42,11 @@ fn a_server_that_lets_names_be_taken_twice_is_noticed() {
         Step::NodeJoins { node: 1, zone: 0, own_address: None },
         Step::AgentStarts { node: 1 },
         Step::AgentStarts { node: 0 },
-        // The second replica hears of the second node only, and its claim is on its way for long.
+        // The second replica sees the second node only, and its claim is in flight for long.
         Step::News { replica: 1, kind: Kind::Node, events: 1 },
         Step::News { replica: 1, kind: Kind::CiliumNode, events: 1 },
         Step::Decision { replica: 1, decisions: 1 },
-        // The first one hears of the first node only, and serves it.
+        // The first replica sees the first node only, and serves it.
         Step::News { replica: 0, kind: Kind::CiliumNode, events: 2 },
         Step::Decision { replica: 0, decisions: 2 },
         Step::WriteProceeds { replica: 0, write: 0 },
@@ -63,8 +63,8 @@ fn a_server_that_lets_names_be_taken_twice_is_noticed() {
     assert_eq!(noticed.as_deref(), Some("10.0.0.0/28 is on n0, and its claim is for n1"));
 }
 
-/// An address that leaves its pool while a pod has it costs the pod its network when the agent starts again. That is excused
-/// only where another writer took it.
+/// A pod whose address leaves its pool loses its network when the agent restarts. That is excused only if another
+/// writer removed the address.
 #[test]
 fn a_pod_that_loses_its_network_is_noticed() {
     let serves = [
@@ -93,7 +93,7 @@ fn a_pod_that_loses_its_network_is_noticed() {
     let noticed = failure(&setting, &restarts, &mut taken);
     assert_eq!(noticed.as_deref(), Some("the pod with 10.0.0.3 on n0 lost its network"));
 
-    // The third entry, by another writer.
+    // Another writer removes the third entry.
     let mut excused = begun();
     let hand = [Step::Hand(Hand::EntryGoes { node: 0, entry: 2 })];
     assert_eq!(failure(&setting, &[&hand[..], &restarts].concat(), &mut excused), None);

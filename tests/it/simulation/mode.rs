@@ -1,8 +1,8 @@
-//! The mode of Cilium that a cluster runs, and what a node shows in whatever mode.
+//! The mode of Cilium that a cluster runs, and the blocks that a node shows in each mode.
 //!
-//! The judges look at all fields at once: in a sound cluster only those of its own mode are used. In the modes with one
-//! block for life, what the carrier lists is shown to them as if the agent had been allocated it, because its agent may
-//! give all of it to pods.
+//! The judge looks at all fields at once: in a sound cluster only those of its own mode are used. In the modes with one
+//! block for life, the judge sees the CIDRs of the carrier as if they were allocated to the agent. The reason is that
+//! the agent may give all of them to pods.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -22,9 +22,9 @@ use cilium_node_ipam::publisher::static_mode::{ClusterPool, Kubernetes, NodeFiel
 
 /// The Cilium pool of Pods that ask for none.
 pub(super) const POOL: &str = "default";
-/// The one that each third Pod asks for, and of which nothing is kept in reserve.
+/// The Cilium pool that every third Pod asks for. Agents keep none of its addresses in reserve.
 pub(super) const OTHER_POOL: &str = "mars";
-/// The names under which blocks of ours are carried.
+/// The Cilium pools under which blocks of ours are published.
 pub(super) const POOLS: [&str; 2] = [POOL, OTHER_POOL];
 
 /// The mode of Cilium that a cluster runs.
@@ -34,12 +34,12 @@ pub(super) enum Mode {
     Crd,
     MultiPool,
     ClusterPool,
-    /// With what the controller writes there; agents read annotations where it writes them.
+    /// With the field of a Node that the controller writes. Agents read annotations if it writes those.
     Kubernetes(NodeField),
 }
 
 impl Mode {
-    /// How blocks are carried to agents that run these families.
+    /// The publisher for agents that run these families.
     pub(super) fn publisher(self, families: &BTreeSet<Family>) -> Publisher {
         let families = families.clone();
         match self {
@@ -64,7 +64,7 @@ impl Mode {
         }
     }
 
-    /// The kind of what carries blocks.
+    /// The kind of the carriers.
     pub(super) const fn carrier_kind(self) -> Kind {
         match self {
             Self::Crd | Self::MultiPool | Self::ClusterPool => Kind::CiliumNode,
@@ -72,7 +72,7 @@ impl Mode {
         }
     }
 
-    /// What a CiliumNode shows of the blocks of its node.
+    /// A CiliumNode as the judge sees the blocks of its node.
     pub(super) fn shown_by(self, seen: &CiliumNode) -> Cow<'_, CiliumNode> {
         match self {
             Self::Crd | Self::MultiPool | Self::Kubernetes(_) => Cow::Borrowed(seen),
@@ -84,8 +84,8 @@ impl Mode {
     }
 }
 
-/// What a Node shows where it carries the blocks itself. Of a family that its podCIDRs lack, annotations count where agents
-/// read them: the first of them to agents of this release.
+/// A Node as the judge sees it where it is the carrier. For a family that its podCIDRs lack, all annotations count if
+/// agents read them. Agents of this version take the first of them.
 pub(super) fn shown_by_node(node: &Node, field: NodeField) -> CiliumNode {
     let mut cidrs = node.pod_cidrs.clone();
     let mut malformed = node.malformed.clone();
@@ -105,7 +105,7 @@ pub(super) fn shown_by_node(node: &Node, field: NodeField) -> CiliumNode {
         name: node.name.clone(),
         uid: node.uid.clone(),
         revision: Revision::of(node.revision.number()),
-        // What is written onto it counts until it is gone.
+        // Its CIDRs count until it is gone.
         deleting: false,
         addresses: Vec::new(),
         crd: CrdFields::default(),

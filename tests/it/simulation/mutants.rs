@@ -1,7 +1,8 @@
-//! `make mutants`: one rule is missing in the program, and random scripts have to notice.
+//! `make mutants`: one rule is missing in the program, and random scripts must notice.
 //!
-//! `scripts/mutants` takes the rule out of a copy of the tree (`tests/mutants`), builds the test below there, and runs the
-//! script that noticed once more on the program with all its rules. The scripts are those of *Promises*, from seed 0.
+//! `scripts/mutants` removes the rule from a copy of the tree (`tests/mutants`), and builds the test below there. It
+//! also runs the script that noticed on the program with all its rules. The scripts are those of *Promises*, from seed
+//! 0.
 
 use std::io::Write as _;
 use std::panic::{set_hook, take_hook};
@@ -12,10 +13,11 @@ use super::cluster::Cluster;
 use super::promises::PROMISES;
 use super::searches::{Search, failing_script, failure, number};
 
-/// What noticed: the place in the order of all that is run, the search, the seed, and the failure.
+/// A failure: its place in the order of all runs, the search, the seed, and the message.
 type Found = (usize, &'static str, u64, String);
 
-/// Prints the first search and seed that fail, in the line `found:`. `SIM_SEARCHES` is how the names of the searches begin.
+/// Prints the first search and seed that fail, in the line `found:`. `SIM_SEARCHES` selects searches by the start of
+/// their names.
 #[test]
 #[ignore = "fails where no rule is missing; scripts/mutants runs it"]
 fn a_missing_rule_is_noticed() {
@@ -49,11 +51,11 @@ fn a_missing_rule_is_noticed() {
 
     let found = found.into_inner().expect("no thread panicked");
     let (_, name, seed, why) = found.expect("a search that fails");
-    // Past the harness, which keeps the output of a test that passes.
+    // Written past the harness, which keeps the output of a test that passes.
     writeln!(std::io::stderr(), "found: promises::{name} {seed} {why}").expect("somebody reads it");
 }
 
-/// What fails in the script of a seed, in one line.
+/// The failure of the script of a seed, in one line.
 fn noticed(search: &Search, seed: u64) -> Option<String> {
     let setting = search.setting(seed);
     let script = failing_script(&setting, &search.scripts(), seed, 0)?;

@@ -1,8 +1,8 @@
-//! *Other writers*: people, scripts and other programs also edit nodes and their objects, remove claims by force, and restore
-//! the store from a backup.
+//! *Other writers*: the faults of *Promises* and more. People, scripts and other programs also edit nodes and their
+//! objects, make these unreadable, remove claims by force, and restore the store from a backup.
 //!
-//! One excuse: nothing is promised of a tainted node. A node that nobody has touched never suffers: what is promised holds for
-//! it, and between it and every other such node (`rules/taint.rs`).
+//! The judge has one excuse: nothing is promised of a tainted node, which such a writer has touched. No other node
+//! suffers: every promise holds for each of them, and between any two of them (`rules/taint.rs`).
 
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::publisher::static_mode::NodeField;
@@ -13,7 +13,7 @@ use super::mode::Mode;
 use super::script;
 use super::searches::Search;
 
-/// Every search, with one test of its name each.
+/// Every search. Each has a test of its name.
 pub(super) const OTHER_WRITERS: [Search; 5] = [
     Search {
         name: "three_replicas_let_no_other_node_suffer",

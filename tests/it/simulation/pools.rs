@@ -1,4 +1,4 @@
-//! Pools in a universe so small that they keep meeting each other: 256 addresses per family, in quarters.
+//! Pools in a universe of 256 addresses per family, in quarters: so small that pools often meet each other.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -11,23 +11,23 @@ use serde_json::{Value, json};
 
 use super::mode::OTHER_POOL;
 
-/// The label that pools select by.
+/// The label that pools select nodes by.
 pub(super) const LABEL: &str = "zone";
 
-/// Where nodes are and what pools select; no node is ever in the last one.
+/// The zones of nodes, which pools select. No node is ever in the last one.
 pub(super) const ZONES: [&str; 3] = ["a", "b", "nowhere"];
 
-/// What a pool of a script looks like.
+/// The shape of a pool in a script.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
     /// Index into [`ZONES`]; none selects every node.
     zone: Option<u8>,
     priority: i32,
-    /// Bits of a block's size; kept by edits.
+    /// Bits of a block's size. Edits keep it.
     bits: u8,
-    /// The states of the four quarters of the universe, where they belong to the pool.
+    /// The states of the four quarters of the universe; `None` where a quarter is not in the pool.
     quarters: [Option<RangeState>; 4],
-    /// A place in the universe and the bits of the size of what is excluded there.
+    /// A place in the universe, and the size in bits of the range that is excluded there.
     exclude: Option<(u8, u8)>,
     first_last: FirstLast,
     per_node: PerNode,
@@ -69,7 +69,7 @@ pub(super) fn shape(sizes: RangeInclusive<u8>) -> impl Strategy<Value = Shape> {
         })
 }
 
-/// How blocks are taken back: soon, where that is enabled.
+/// How blocks are reclaimed: soon, if that is enabled.
 fn reclaim() -> impl Strategy<Value = Reclaim> {
     let mode = prop_oneof![6 => Just(ReclaimMode::Enabled), 1 => Just(ReclaimMode::DryRun), 1 => Just(ReclaimMode::Disabled)];
     // Below any `usedAbove`.
@@ -77,7 +77,7 @@ fn reclaim() -> impl Strategy<Value = Reclaim> {
         .prop_map(|(mode, used_below, after)| Reclaim { mode, used_below, after: Duration::from_secs(after) })
 }
 
-/// All ranges of a pool are to be emptied.
+/// Sets all ranges of a pool to `Draining`.
 pub(super) fn drain(pool: &mut Value) {
     for family in Family::ALL {
         let ranges =
@@ -88,7 +88,7 @@ pub(super) fn drain(pool: &mut Value) {
     }
 }
 
-/// The first address of the universe of a family.
+/// The universe of a family.
 fn universe(family: Family) -> Cidr {
     match family {
         Family::V4 => "10.0.0.0/24".parse().expect("it is a prefix"),
@@ -102,7 +102,7 @@ pub(super) fn place(family: Family, at: u8) -> std::net::IpAddr {
 }
 
 impl Shape {
-    /// One that declares the whole universe, for every node.
+    /// A shape that declares the whole universe, for every node.
     pub(super) fn whole() -> Self {
         Self {
             zone: None,
@@ -129,7 +129,7 @@ impl Shape {
             "reuseAfterNodeLoss": "60s",
         });
         self.declare(&mut spec);
-        // Pods ask for the addresses of some pools by name, where Cilium has such names.
+        // Pools 1 and 3 are for Pods that ask for a Cilium pool by name, where Cilium has such names.
         if name.ends_with(['1', '3']) {
             spec["podIPPool"] = json!(OTHER_POOL);
         }
@@ -145,7 +145,7 @@ impl Shape {
         })
     }
 
-    /// Edits a pool to this shape. Block sizes and families can't be.
+    /// Edits a pool to this shape. Its block sizes and families stay.
     pub(super) fn edit(&self, pool: &mut Value) {
         let spec = &mut pool["spec"];
         self.declare(spec);
@@ -156,7 +156,7 @@ impl Shape {
         }
     }
 
-    /// Writes what can be edited, but for the ranges.
+    /// Writes the fields that can be edited, except the ranges.
     fn declare(&self, spec: &mut Value) {
         spec["priority"] = json!(self.priority);
         spec["nodeSelector"] =

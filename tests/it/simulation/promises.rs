@@ -1,8 +1,14 @@
-//! *Promises*: only faults that `docs/invariants.md` promises to survive, and nothing is excused.
+//! *Promises*: only faults that `docs/invariants.md` promises to survive. The judge (`rules.rs`) excuses nothing.
 //!
-//! News that is late or lost, processes that stop, requests that arrive late; nodes, agents, pools and claims that users
-//! create, edit and delete; claims of two leaders that overlap; webhooks, freezes, and pools that can't be read.
-//! What is a known gap no script does (`cluster/taint.rs`). The rules in `tests/mutants` are found here.
+//! Its scripts have:
+//!
+//! - news that is late or lost, processes that exit, and requests that arrive late;
+//! - nodes, agents, pools and claims that users create, edit and delete;
+//! - claims of two leaders that overlap;
+//! - webhooks, finalizers of others, freezes, a passive mode, and pools that can't be read;
+//! - first CIDRs that another allocator gives to a node.
+//!
+//! No script contains a known gap (`cluster/taint.rs`). These searches notice each missing rule of `tests/mutants`.
 
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::publisher::static_mode::NodeField;
@@ -13,7 +19,7 @@ use super::mode::Mode;
 use super::script;
 use super::searches::Search;
 
-/// Every search, with one test of its name each.
+/// Every search. Each has a test of its name.
 pub(super) const PROMISES: [Search; 18] = [
     Search {
         name: "one_replica_that_nothing_disturbs_serves_whoever_can_be_served",

@@ -1,7 +1,7 @@
-//! How searches are run: a cluster, random scripts from consecutive seeds, and the shortest script that fails.
+//! How searches run: a cluster, random scripts from consecutive seeds, and the shortest script that fails.
 //!
-//! Each search is of one suite (`promises`, `other_writers`). `make check` runs a few seeds of each, and `make soak` thousands.
-//! `make mutants` runs those of *Promises* until one notices that a rule is missing.
+//! Each search is of one suite (`promises`, `other_writers`). `make check` runs a few seeds of each, and `make soak`
+//! thousands. `make mutants` runs those of *Promises* until one notices that a rule is missing.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use super::mode::Mode;
 use super::other_writers::OTHER_WRITERS;
 use super::promises::PROMISES;
 
-/// How many seeds lie between two lines of a long search.
+/// The number of seeds between two lines of a long search.
 const PROGRESS: u64 = 500;
 
 /// One search.
@@ -67,7 +67,7 @@ impl Search {
         (self.scripts)()
     }
 
-    /// Runs the search called `name`, and fails with what it finds.
+    /// Runs the search called `name`, and panics with the failure that it finds.
     pub(super) fn hold(name: &str) {
         let search = all().find(|search| search.name == name).expect("each test has a search");
         let n_cases = number("SIM_CASES").unwrap_or(search.n_cases);
@@ -76,7 +76,7 @@ impl Search {
     }
 }
 
-/// Runs scripts from consecutive seeds. Returns the first failure, in words, with the shortest script that has it.
+/// Runs scripts from consecutive seeds. Returns the first failure as text, with the shortest script that has it.
 pub(super) fn first_failure(
     name: &str,
     setting_of: impl Fn(u64) -> Setting,
@@ -92,15 +92,15 @@ pub(super) fn first_failure(
         }
         let n_done = seed - first + 1;
         if n_done.is_multiple_of(PROGRESS) {
-            // Past the harness, which keeps what a test prints until it ends.
+            // Written past the harness, which keeps the output of a running test.
             let _ = writeln!(std::io::stderr(), "{name}: {n_done} of {n_cases} seeds");
         }
     }
     None
 }
 
-/// The script of a seed if it fails, made as short as so many tries allow. Each shorter one fails in the same way, for
-/// another failure is another finding.
+/// The script of a seed if it fails, made as short as `max_shrink_iters` tries allow. Each shorter script fails in the
+/// same way, because another failure is another finding.
 pub(super) fn failing_script(
     setting: &Setting,
     scripts: &BoxedStrategy<Vec<Step>>,
@@ -134,14 +134,14 @@ pub(super) fn failing_script(
     }
 }
 
-/// What a failure says without the nodes, addresses and numbers that it is about.
+/// A failure without its nodes, addresses and numbers.
 fn kind(why: &str) -> String {
     let line = why.lines().next().unwrap_or_default();
     let words = line.split_whitespace().filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()));
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The failure of a script, a panic being one too.
+/// The failure of a script; a panic is one too.
 pub(super) fn failure(setting: &Setting, script: &[Step], cluster: &mut Cluster) -> Option<String> {
     match catch_unwind(AssertUnwindSafe(|| run(setting, script, cluster))) {
         Ok(Ok(())) => None,
@@ -153,7 +153,7 @@ pub(super) fn failure(setting: &Setting, script: &[Step], cluster: &mut Cluster)
     }
 }
 
-/// Runs a script and ends at rest.
+/// Runs a script, and then brings the cluster to rest. With one replica, the order of news is also judged.
 fn run(setting: &Setting, script: &[Step], cluster: &mut Cluster) -> Result<(), String> {
     for step in script {
         cluster.step(step)?;
@@ -165,7 +165,7 @@ fn run(setting: &Setting, script: &[Step], cluster: &mut Cluster) -> Result<(), 
     Ok(())
 }
 
-/// A failing script once more, for a person.
+/// Runs a failing script once more. Returns its events and its failure, for a person.
 fn told(setting: &Setting, seed: u64, script: &[Step]) -> String {
     let mut cluster = Cluster::new(setting.clone());
     cluster.trace = Some(Vec::new());
