@@ -1,7 +1,11 @@
-//! What must hold, judged by looking at the store and at the agents only, in the simplest way there is.
+//! The judge: the rules that must hold, checked on the store and the agents alone, in the simplest possible way.
 //!
-//! [`safety`] holds after every step, [`settled`] when nothing is left to do. Neither asks the product, and there is one
-//! excuse: a node that another writer has touched ([`Taint`]). Scripts of *Promises* have no such node.
+//! - [`safety`] holds after every step: no two nodes have one address, and every published block has its claim.
+//! - [`transition`], [`begins_with_all`] and [`is_gone`] hold for every write of a replica.
+//! - [`settled`] holds at rest, when nothing is left to do.
+//!
+//! The judge asks the product nothing. Its one excuse is a node that another writer has touched ([`Taint`]). Scripts of
+//! *Promises* have no such node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,10 +32,17 @@ pub(super) use free::{blocks_of, is_given_out};
 pub(super) use settled::settled;
 pub(super) use taint::Taint;
 
-/// What another allocator gave to nodes that had nothing.
+/// CIDRs that another allocator gave to nodes that had nothing.
 pub(super) type Given = BTreeSet<(NodeName, Cidr)>;
 
-/// What must hold at any time, for all nodes that no other writer has touched.
+/// The rules that hold at any time, for all nodes that no other writer has touched:
+///
+/// - Blocks on carriers do not overlap, and each has a claim for its node.
+/// - No two carriers offer one address. Each offered address is in a block on its carrier, and the claim offers it too.
+/// - Blocks in the memory of an agent have a claim for its node that is not cooling as `Reclaimed`.
+/// - No two nodes have pods with one address, and no pod has an address that the carrier of another node offers.
+///
+/// Blocks of another allocator need no claim before one exists.
 pub(super) fn safety(
     store: &Store,
     agents: &BTreeMap<NodeName, Agent>,
@@ -87,12 +98,12 @@ pub(super) fn safety(
     Ok(())
 }
 
-/// Whether agents write onto their CiliumNodes what they have.
+/// Whether agents write their blocks onto their carriers.
 fn is_written_by_agents(mode: Mode) -> bool {
     matches!(mode, Mode::MultiPool | Mode::Kubernetes(NodeField::Annotations))
 }
 
-/// Whether a CIDR is there because the machine of a node that was gone for a while has written it back.
+/// Whether a cooling CIDR is on a carrier because the machine of a node that was gone for a while has written it back.
 fn is_written_back(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
     if !is_written_by_agents(store.mode) {
         return false;
@@ -102,7 +113,7 @@ fn is_written_back(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
     claim.is_some_and(|claim| claim.state == ClaimState::Cooling(Reason::NodeGone))
 }
 
-/// Rule 3: what a CiliumNode carries has a claim for that node, and no CiliumNode carries a block that is cooling.
+/// Rule 3: every block on a carrier has a claim for that node, and that claim is not cooling.
 fn has_claim(store: &Store, node: &NodeName, cidr: Cidr) -> Result<(), String> {
     match store.claim(cidr) {
         None => Err(format!("{cidr} is on {node} without a claim")),
@@ -116,8 +127,8 @@ fn has_claim(store: &Store, node: &NodeName, cidr: Cidr) -> Result<(), String> {
     }
 }
 
-/// Rule 3, for agents that take whole blocks and give them back by themselves: what one has in its memory, and so may
-/// write back, is not on its way to another node.
+/// Rule 3, for agents that take whole blocks and release them by themselves. A block in the memory of an agent may be
+/// written back, so no other node may be about to get it.
 fn is_left_to(store: &Store, node: &NodeName, cidr: Cidr) -> Result<(), String> {
     match store.claim(cidr) {
         None => Err(format!("the agent of {node} has {cidr}, which has no claim")),
@@ -131,15 +142,15 @@ fn is_left_to(store: &Store, node: &NodeName, cidr: Cidr) -> Result<(), String> 
     }
 }
 
-/// The first blocks of a node are of all families that its agent runs: it stops waiting as soon as there is one, and fails
-/// if another has none.
+/// The first blocks of a node are of all families that its agent runs. The agent stops waiting as soon as there is one,
+/// and fails if another family has none.
 pub(super) fn begins_with_all(
     setting: &Setting,
     before: &CiliumNode,
     after: &CiliumNode,
 ) -> Result<(), String> {
     let first: BTreeSet<Family> = blocks(after).into_iter().map(Cidr::family).collect();
-    // With which name an agent of several Cilium pools begins is its own affair.
+    // An agent of several Cilium pools may start with any of them.
     if setting.mode != Mode::MultiPool
         && blocks(before).is_empty()
         && !first.is_empty()
@@ -150,9 +161,8 @@ pub(super) fn begins_with_all(
     Ok(())
 }
 
-/// What must hold from one version of a CiliumNode to the next, when we wrote the next: an address that a pod has
-/// stays, and so does the primary block of each family.
-/// An agent that finds blocks after it had none finds all that its pods were in.
+/// The rules for a write of a replica onto a carrier. An address that a pod has stays, and so does the primary block of
+/// each family. An agent that sees blocks after it had none sees all blocks of its pods.
 pub(super) fn transition(
     store: &Store,
     before: &CiliumNode,
@@ -164,9 +174,9 @@ pub(super) fn transition(
     let is_told = |address: &&IpAddr| agent.is_none_or(|agent| !agent.has_taken_back(**address));
     for address in agent.into_iter().flat_map(Agent::held).filter(is_told) {
         let is_claimed = store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
-        // A pod got it before its agent heard that the block is off (known gaps).
+        // A pod got it before its agent saw the removal of the block (known gaps).
         let is_off = store.mode == Mode::MultiPool && is_released(store, node, *address, Reason::Reclaimed);
-        // An address in a release handshake is not published before that has ended.
+        // An address in a release handshake is not published before the end of the handshake.
         if blocks(before).is_empty()
             && !blocks(after).is_empty()
             && !before.crd.marks.contains_key(address)
@@ -176,7 +186,7 @@ pub(super) fn transition(
         {
             return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));
         }
-        // In multi-pool mode whole blocks are taken off (`Cluster::takes_off`).
+        // In multi-pool mode whole blocks are removed (`Cluster::takes_off`).
         let is_entry = store.mode != Mode::MultiPool;
         if is_entry && offered_before.contains(*address) && !offered_after.contains(*address) {
             return Err(format!("{address} was taken out of the pool of {node} while a pod has it"));
@@ -186,7 +196,7 @@ pub(super) fn transition(
     for added in blocks(after).into_iter().filter(|block| !shown_before.contains(block)) {
         has_claim(store, node, added)?;
     }
-    // Where agents take whole blocks, none of them is the first.
+    // Where agents take whole blocks, none of them is primary.
     let has_primary = store.mode != Mode::MultiPool;
     for family in Family::ALL.into_iter().filter(|_| has_primary) {
         let primary = |seen: &CiliumNode| blocks(seen).into_iter().find(|cidr| cidr.family() == family);
@@ -200,16 +210,16 @@ pub(super) fn transition(
     Ok(())
 }
 
-/// Whether an address is in a block that is being taken from its node for this reason.
+/// Whether an address is in a block that is being released from its node for this reason.
 fn is_released(store: &Store, node: &NodeName, address: IpAddr, reason: Reason) -> bool {
     store.claims().any(|claim| {
         claim.node == *node && claim.cidr.contains(address) && claim.state == ClaimState::Releasing(reason)
     })
 }
 
-/// A claim is taken from a Node that is gone only: whoever begins that has read the Node since the claim last moved, and a
-/// Node that is gone comes back with another uid. Without that read two replicas, one of which has not heard, would undo
-/// each other's moves.
+/// A claim is released for a lost Node only if the Node is gone. The replica has read the Node since the last move of
+/// the claim, and a Node that returns has another uid. Without that read, two replicas would undo each other's moves if
+/// one of them had missed the news.
 pub(super) fn is_gone(store: &Store, write: &Write, before: &Object) -> Result<(), String> {
     let (Write::UpdateClaim(update), Object::Claim(claim)) = (write, before) else { return Ok(()) };
     let node = store.stored(Kind::Node, claim.node.as_str());

@@ -1,8 +1,11 @@
-//! Scripts: what happens in a cluster, drawn by weight.
+//! Scripts: the events in a cluster, drawn by weight.
 //!
-//! Each script first draws a [`Profile`]: how large the cluster is, how small the blocks are, and what happens often in
-//! it. Most dangers need several rare events about one node, so a script that knows few nodes, or in which one kind of
-//! event is frequent, shows in a hundred seeds what an even mixture shows in a hundred thousand.
+//! Each script first draws a [`Profile`]: the size of the cluster, the sizes of blocks, and the events that are
+//! frequent. Most dangers need several rare events about one node. A script with few nodes, or one frequent kind of
+//! event, finds in 100 seeds as much as an even mixture in 100,000.
+//!
+//! The events are [`life`] (users and agents), [`machinery`] (network and processes), [`surroundings`], [`force`], and
+//! in one suite [`other_writers`]. Episodes (`episodes`) are sequences of them.
 
 use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
@@ -14,7 +17,7 @@ use super::pools::shape;
 
 mod episodes;
 
-/// What is the same in all of a script.
+/// The properties that all steps of a script share.
 #[derive(Debug, Clone)]
 struct Profile {
     n_nodes: u8,
@@ -24,11 +27,11 @@ struct Profile {
     often: Often,
 }
 
-/// What happens more often than otherwise.
+/// The events that are more frequent than usual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Often {
     Nothing,
-    /// Nodes and CiliumNodes go and come back.
+    /// Nodes and CiliumNodes are deleted and return.
     Nodes,
     /// Pools that overlap come and go, so that claims overlap.
     Pools,
@@ -36,13 +39,13 @@ enum Often {
     Deafness,
     /// Requests arrive late.
     Strays,
-    /// Claims are deleted, and in scripts with other writers removed.
+    /// Claims are deleted, and in scripts with other writers removed by force.
     Force,
     /// People and programs edit objects.
     Hands,
-    /// Deafness, while nodes come and go.
+    /// [`Self::Deafness`] and [`Self::Nodes`].
     DeafnessAndNodes,
-    /// Deafness, while pools that overlap come and go.
+    /// [`Self::Deafness`] and [`Self::Pools`].
     DeafnessAndPools,
 }
 
@@ -59,7 +62,7 @@ impl Often {
         Self::DeafnessAndPools,
     ];
 
-    /// The weight of events of this kind.
+    /// The weight of events of this kind: five times the usual one if they are frequent.
     fn weight(self, of: Self, usual: u32) -> u32 {
         let is_often = self == of
             || match self {
@@ -80,12 +83,12 @@ fn profile() -> impl Strategy<Value = Profile> {
 
 type Steps = Vec<(u32, BoxedStrategy<Step>)>;
 
-/// The release of an agent that starts again: mostly the newest.
+/// The version of an agent that restarts: mostly the newest.
 fn release() -> impl Strategy<Value = u8> {
     prop_oneof![10 => Just(0u8), 1 => Just(1), 1 => Just(2)]
 }
 
-/// What somebody else gives to a node: mostly what can become its block.
+/// The CIDRs that another allocator gives to a node: mostly some that can become its blocks.
 fn given() -> impl Strategy<Value = Given> {
     prop_oneof![
         4 => Just(Given::Blocks),
@@ -96,7 +99,7 @@ fn given() -> impl Strategy<Value = Given> {
     ]
 }
 
-/// What users and agents do.
+/// The acts of users and agents.
 fn life(profile: &Profile) -> Steps {
     let n_nodes = profile.n_nodes;
     let n_pools = profile.n_pools;
@@ -122,7 +125,7 @@ fn life(profile: &Profile) -> Steps {
                 .prop_map(|(node, pods, from)| Step::PodsAreWanted { node, pods, from })
                 .boxed(),
         ),
-        // Few are left where blocks are to be taken back.
+        // Few pods remain, so that blocks are reclaimed.
         (
             5,
             (node(), 0u8..5, any::<u8>())
@@ -165,8 +168,9 @@ fn of_hands(profile: &Profile, steps: Vec<(u32, BoxedStrategy<Hand>)>) -> Steps 
     steps.into_iter().map(|(weight, hand)| (hands(weight), hand.prop_map(Step::Hand).boxed())).collect()
 }
 
-/// What administrators and other programs do without touching what a node has: metadata, pools that can't be read, webhooks
-/// that undo writes, freezes, and the first CIDRs of a node that another allocator gives.
+/// The acts of administrators and other programs that touch nothing that a node has: metadata, unreadable pools,
+/// webhooks that undo writes, freezes, and a passive mode. Also the first CIDRs of a node, if another allocator gives
+/// them.
 fn surroundings(profile: &Profile) -> Steps {
     let replica = || 0u8..6;
     let setup = || proptest::sample::select(vec![Setup::Usual, Setup::Passive, Setup::Frozen]);
@@ -195,7 +199,7 @@ fn surroundings(profile: &Profile) -> Steps {
     of_hands(profile, steps)
 }
 
-/// What other writers do to nodes and their objects, and to what all nodes depend on.
+/// The acts of other writers on nodes and their objects, and on settings that all nodes depend on.
 fn other_writers(profile: &Profile) -> Steps {
     let node = || 0..profile.n_nodes;
     let setup = || proptest::sample::select(vec![Setup::OnlyV4, Setup::OtherDefault]);
@@ -225,7 +229,7 @@ fn other_writers(profile: &Profile) -> Steps {
     of_hands(profile, steps)
 }
 
-/// What happens beside the life of a cluster and its machinery, in scripts of a suite.
+/// The acts of other programs and other writers, in scripts of a suite.
 fn beside(profile: &Profile, suite: Suite) -> Steps {
     let mut steps = surroundings(profile);
     if suite == Suite::OtherWriters {
@@ -234,8 +238,8 @@ fn beside(profile: &Profile, suite: Suite) -> Steps {
     steps
 }
 
-/// What makes claims overlap: a pool that is replaced while nodes hold its blocks, and the claims of a leader that saw other
-/// pools. Another writer also removes claims by force.
+/// Events that make claims overlap. A pool is replaced while nodes hold its blocks, or a leader that saw other pools
+/// makes claims. In *Other writers* claims are also removed by force.
 fn force(profile: &Profile, suite: Suite) -> Steps {
     let (n_nodes, n_pools) = (profile.n_nodes, profile.n_pools);
     let sizes = profile.sizes.0..=profile.sizes.1;
@@ -260,7 +264,7 @@ fn force(profile: &Profile, suite: Suite) -> Steps {
     steps
 }
 
-/// What the network and the processes do.
+/// The events of the network and of the controller's processes.
 fn machinery(profile: &Profile) -> Steps {
     let replica = || 0u8..6;
     let strays = |usual| profile.often.weight(Often::Strays, usual);
@@ -316,7 +320,7 @@ fn machinery(profile: &Profile) -> Steps {
     ]
 }
 
-/// How many steps stand for each episode.
+/// The weight of single steps; each kind of episode has the weight 1.
 const STEPS_PER_EPISODE: u32 = 60;
 
 fn script(
@@ -347,18 +351,18 @@ fn script(
     })
 }
 
-/// Users and agents only.
+/// Acts of users and agents only.
 pub(super) fn calm(length: usize) -> impl Strategy<Value = Vec<Step>> {
     script(life, length, None)
 }
 
-/// Everything at once.
+/// All kinds of events but [`force`].
 pub(super) fn wild(suite: Suite, length: usize) -> impl Strategy<Value = Vec<Step>> {
     let steps = move |profile: &Profile| [life(profile), machinery(profile), beside(profile, suite)].concat();
     script(steps, length, Some((suite, Force::None)))
 }
 
-/// Everything at once, and claims come to overlap.
+/// All kinds of events: claims come to overlap.
 pub(super) fn forced(suite: Suite, length: usize) -> impl Strategy<Value = Vec<Step>> {
     let steps = move |profile: &Profile| {
         [life(profile), machinery(profile), beside(profile, suite), force(profile, suite)].concat()

@@ -1,4 +1,4 @@
-//! Which blocks pools give out, and which of these are free, counted from the objects alone.
+//! The blocks that pools give out, and the free ones among them, counted from the objects alone.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ pub(super) fn pools_of<'a>(store: &'a Store, node: &Node) -> Vec<&'a Pool> {
     pools
 }
 
-/// Whether a pool has a range around this address out of which it gives blocks.
+/// Whether a pool gives out blocks of a range around this address.
 pub(in super::super) fn is_given_out(store: &Store, address: IpAddr) -> bool {
     store.pools().filter_map(|object| object.pool.as_ref().ok()).any(|pool| {
         pool.families
@@ -64,7 +64,8 @@ pub(in super::super) fn blocks_of(store: &Store, pool: &Pool, family: Family) ->
     blocks
 }
 
-/// Whether what a carrier has without a claim can become one: it is a block of a pool, and nothing else has any of it.
+/// Whether a CIDR without a claim on a carrier can become a claim: it is a block of a pool, and nothing else has any
+/// address of it.
 pub(super) fn is_adoptable(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
     let is_of_name = |pool: &Pool| {
         let name = pool.pod_ip_pool.as_ref().map_or(POOL, PodIpPoolName::as_str);
@@ -96,7 +97,7 @@ pub(super) fn free_blocks(store: &Store, taint: &Taint, pool: &Pool, family: Fam
     free.filter(|offered| *offered > 0).collect()
 }
 
-/// How many addresses each free block of a pool offers that has none of the nodes' own, and no excluded one.
+/// The same of each free block that has no excluded address, and no address of a node itself.
 pub(super) fn free_whole_blocks(store: &Store, taint: &Taint, pool: &Pool, family: Family) -> Vec<u128> {
     let own = own_addresses(store);
     let is_whole = |block: &Cidr| {
@@ -107,13 +108,13 @@ pub(super) fn free_whole_blocks(store: &Store, taint: &Taint, pool: &Pool, famil
     free.map(|block| given_of(block).count() as u128).collect()
 }
 
-/// The addresses that nodes have for themselves.
+/// The addresses of nodes themselves.
 fn own_addresses(store: &Store) -> AddressSet {
     let of_nodes = store.nodes().flat_map(|node| node.addresses.iter().map(|address| address.address));
     of_nodes.chain(store.cilium_nodes().flat_map(|seen| seen.addresses.iter().copied())).collect()
 }
 
-/// The free blocks of a pool.
+/// The free blocks of a pool, without those that a tainted node may have.
 fn free_of(store: &Store, taint: &Taint, pool: &Pool, family: Family) -> Vec<Cidr> {
     let mut taken: Vec<Cidr> = store.claims().map(|claim| claim.cidr).collect();
     taken.extend(

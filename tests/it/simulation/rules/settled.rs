@@ -1,4 +1,4 @@
-//! What must hold when nothing is left to do: claims are published, and whoever can be served is.
+//! The rules at rest, when nothing is left to do: claims are published, and every node is served that can be served.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,16 @@ use super::super::store::Store;
 use super::free::{blocks_of, free_blocks, free_whole_blocks, is_adoptable, pools_of};
 use super::{Given, Taint};
 
-/// What an agent needs in each family before it can start.
+/// The number of addresses of each family that an agent needs before it can start.
 const MINIMUM: u128 = 4;
 
-/// What must hold when nothing is left to do: claims are published, and whoever can be served is.
+/// The rules at rest, for every carrier of an existing, untainted node:
+///
+/// - A CIDR on it that can become a claim has one.
+/// - It shows no blocks only if the pools can't serve all families of the node.
+/// - Otherwise it shows the blocks of its claims. A node that needs another block has it, unless no free block fits.
+///
+/// A carrier is not judged further if it is being deleted, or if its node waits for a person.
 pub(in super::super) fn settled(
     store: &Store,
     setting: &Setting,
@@ -30,7 +36,8 @@ pub(in super::super) fn settled(
         let claims: Vec<&Claim> =
             store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
         is_adopted(store, setting, node, seen)?;
-        // Another allocator gave it what can't be its block, or a tainted node is in its way: that is reported.
+        // It has a CIDR of another allocator that can't be its block, or a tainted node is in its way. Both are
+        // reported.
         let is_left_alone = blocks(seen)
             .iter()
             .any(|cidr| given.contains(&(node.name.clone(), *cidr)) && store.claim(*cidr).is_none());
@@ -55,7 +62,7 @@ pub(in super::super) fn settled(
             Mode::MultiPool | Mode::ClusterPool | Mode::Kubernetes(_) => 1,
         };
         if blocks(seen).is_empty() {
-            // Agents start with what they have of the default pool.
+            // Agents start with blocks of the default pool.
             let mut for_start = needs.iter().filter(|need| need.name != OTHER_POOL).peekable();
             if for_start.peek().is_some() && for_start.all(|need| need.reach >= minimum) {
                 return Err(format!("{} could be served and is not", node.name));
@@ -77,7 +84,8 @@ pub(in super::super) fn settled(
     Ok(())
 }
 
-/// Whether what the carrier has is claimed, where it can be. Where a node has one block, all of that is, or none.
+/// Each CIDR on the carrier has a claim, if it can become one. Where a node has one block, all of its CIDRs have, or
+/// none.
 fn is_adopted(store: &Store, setting: &Setting, node: &Node, seen: &CiliumNode) -> Result<(), String> {
     let is_claimed = |cidr: &Cidr| store.claim(*cidr).is_some_and(|claim| claim.node == node.name);
     let shown = blocks(seen);
@@ -87,7 +95,7 @@ fn is_adopted(store: &Store, setting: &Setting, node: &Node, seen: &CiliumNode) 
     });
     let can_be = |cidr: &Cidr| is_claimed(cidr) || is_adoptable(store, seen, *cidr);
     let is_whole = is_one_of_each && shown.iter().all(can_be);
-    // What an absent CiliumNode of a Node that is there has shown stays taken, and no object says what that was.
+    // Blocks of an absent CiliumNode stay taken while its Node exists, and no object shows which these are.
     let is_any_away = store.nodes().any(|node| store.carrier(&node.name).is_none());
     if seen.deleting
         || node.deleting
@@ -103,8 +111,8 @@ fn is_adopted(store: &Store, setting: &Setting, node: &Node, seen: &CiliumNode) 
     }
 }
 
-/// Whether a person has to decide about a node that shows nothing: a block of it overlaps another one, or nothing shows
-/// which of several is the one block that its agent has. Until then nothing is published.
+/// Whether a person must decide about a node that shows nothing. A block of it overlaps another one, or nothing shows
+/// which of several blocks its agent has. Until then nothing is published.
 fn is_undecided(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
     let of_family = |family: Family| claims.iter().filter(|claim| claim.cidr.family() == family).count();
     let is_one_of_several =
@@ -117,7 +125,7 @@ fn is_overlapped(store: &Store, claim: &Claim) -> bool {
 }
 
 fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
-    // One that its agent gave back may cool for longer than others take to come to rest, and one that somebody took off waits
+    // A block that its agent released may cool for longer than a cluster takes to come to rest. A removed block waits
     // for its last pod.
     let has_pods = |claim: &Claim| {
         let mut holders = store.holders.get(&seen.name).into_iter().flatten();
@@ -128,7 +136,7 @@ fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(
         ClaimState::Releasing(Reason::Reclaimed) => !blocks(seen).contains(&claim.cidr) && has_pods(claim),
         _ => false,
     };
-    // Where a node has one block, a claim beside it stays. So does one that overlaps another.
+    // Where a node has one block, any other claim of it stays. So does a claim that overlaps another.
     let is_left = |claim: &Claim| {
         !blocks(seen).contains(&claim.cidr) && (store.mode.gives_one_block() || is_overlapped(store, claim))
     };
@@ -148,7 +156,7 @@ fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(
     if carried != claimed {
         return Err(format!("{} has {carried:?} and claims {claimed:?}", seen.name));
     }
-    // Nothing is taken off an agent that is not Ready. It may wait for addresses that no pool has.
+    // Nothing is removed from an agent that is not Ready. It may wait for addresses that no pool has.
     let is_ready = store.agent_pods.on(&seen.name).any(|pod| pod.ready);
     let released = claims.iter().find(|claim| !claim.is_published_state());
     if let Some(claim) = released.filter(|_| mode != Mode::Crd && is_ready) {
@@ -167,16 +175,16 @@ fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(
     Ok(())
 }
 
-/// What a node has of one family and what it could get.
+/// The addresses of one family that a node has, needs and could get.
 #[derive(Debug)]
 struct Need {
     family: Family,
-    /// The Cilium pool, where there are any.
+    /// The Cilium pool, in modes that have them.
     name: &'static str,
     is_met: bool,
     /// Whether a pool has a free block that fits into the node's limits.
     can_grow: bool,
-    /// How many addresses the node has, or can have for certain.
+    /// How many addresses the node has, or can get for certain.
     reach: u128,
 }
 
@@ -201,7 +209,7 @@ impl Need {
                 kept += 1;
             }
         }
-        // Without a pool that can give a block nothing is asked for that could be met.
+        // Without a pool that can give a block, no need can be met, so none counts.
         let gives =
             |pool: &&&Pool| Family::ALL.iter().any(|family| !blocks_of(store, pool, *family).is_empty());
         let Some(first) = pools.iter().find(gives) else {
@@ -213,7 +221,7 @@ impl Need {
         let mut offers = Vec::new();
         for pool in &pools {
             let free = free_blocks(store, taint, pool, family);
-            // Where some blocks of a pool fit and some do not, the order decides.
+            // If some blocks of a pool fit and some do not, the order decides.
             can_grow |= !free.is_empty() && free.iter().all(|offered| capacity + offered <= most_addresses);
             offers.extend(free);
         }
@@ -234,7 +242,7 @@ impl Need {
         }
     }
 
-    /// The same where the agent says what it needs, and has whole blocks but for their ends.
+    /// The same where the agent reports its need, and has whole blocks except for their first and last address.
     fn of_pools(
         store: &Store,
         taint: &Taint,
@@ -262,23 +270,23 @@ impl Need {
         let mut reach = capacity;
         for pool in &pools {
             for offered in free_whole_blocks(store, taint, pool, family) {
-                // What a pool counts of a block may be more than what agents give of it.
+                // A pool may count more addresses of a block than agents give out.
                 let fits = capacity + offered + 2 <= most_addresses && listed.len() < most_blocks;
                 can_grow |= fits;
                 reach += if fits { offered } else { 0 };
             }
         }
-        // An agent that has said nothing yet is not served.
+        // An agent that has not reported its need is not served.
         let reach = if needed > 0 { reach } else { 0 };
         Self { family, name, is_met: needed <= capacity, can_grow, reach }
     }
 
-    /// The same where a node has one block for its life, whatever runs on it.
+    /// The same where a node has one block for its life, whether it needs more or not.
     fn of_one_block(store: &Store, taint: &Taint, node: &Node, seen: &CiliumNode, family: Family) -> Self {
         let is_met = blocks(seen).iter().any(|block| block.family() == family);
         let free = |pool: &&Pool| free_whole_blocks(store, taint, pool, family);
         let reach = pools_of(store, node).iter().flat_map(free).max().unwrap_or_default();
-        // What it lacks it never gets: its agent would not look.
+        // It never gets a family that it lacks, because its agent would not see it.
         Self { family, name: "", is_met, can_grow: false, reach }
     }
 

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::net::cidr::Cidr;
 
-/// The nodes that another writer has touched, from his first edit of one of their objects until nothing of them is left.
+/// The nodes that another writer has touched, from the first edit of one of their objects until nothing of them is
+/// left.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Taint {
     pub(in super::super) nodes: BTreeSet<NodeName>,
-    /// Every range that such a node had meanwhile. A process may keep it taken although no object says why.
+    /// Every range that such a node had meanwhile. A process may keep it taken although no object shows why.
     pub(in super::super) ranges: BTreeSet<Cidr>,
 }
 
@@ -19,7 +20,7 @@ impl Taint {
         self.nodes.contains(node)
     }
 
-    /// Whether a tainted node may have something of a range.
+    /// Whether a tainted node may have an address of a range.
     pub(super) fn reaches(&self, cidr: Cidr) -> bool {
         self.ranges.iter().any(|range| range.overlaps(cidr))
     }

@@ -1,7 +1,7 @@
-//! Episodes: a few steps about the same nodes and replicas, in an order that seldom comes by chance.
+//! Episodes: a few steps about the same nodes and replicas, in an order that is rare by chance.
 //!
-//! What the rules are for happens when replicas see the same few events in different orders. An episode fixes who lags
-//! behind with what, and leaves to chance what happens meanwhile.
+//! The rules matter when replicas see the same few events in different orders. An episode fixes which replica lags
+//! behind with which kinds, and leaves the other events to chance.
 
 use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ pub(super) enum Force {
     Used,
 }
 
-/// Two replicas, each deaf to something at its own time, while little happens to one or two nodes.
+/// Two replicas, each deaf to some kinds at its own time, while a few events happen to one or two nodes.
 pub(super) fn two_views(profile: &Profile, force: Force) -> BoxedStrategy<Vec<Step>> {
     let profile = profile.clone();
     (0u8..3, 1u8..3, 0..profile.n_nodes, 0..profile.n_nodes)
@@ -45,8 +45,8 @@ pub(super) fn two_views(profile: &Profile, force: Force) -> BoxedStrategy<Vec<St
         .boxed()
 }
 
-/// Somebody claims by hand what one replica is about to claim for another node, and each of two replicas goes deaf to
-/// claims before it has heard of the other's block. Each step may be missing.
+/// Another leader or a person claims the block that one replica is about to claim for another node. Each of two
+/// replicas becomes deaf to claims before it has seen the other's block. Each step may be missing.
 pub(super) fn crossing(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
     let sizes = profile.sizes.0..=profile.sizes.1;
     let n_nodes = profile.n_nodes;
@@ -84,8 +84,9 @@ pub(super) fn crossing(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
         .boxed()
 }
 
-/// Somebody claims for a node by hand what overlaps a block of it, and its CiliumNode, or the node, is replaced while one
-/// replica may be deaf and another one starts: either block may be in use then, and nobody knows which.
+/// Another leader or a person makes a claim for a node that overlaps a block of the node. Then its CiliumNode, or the
+/// node, is replaced, while one replica may be deaf and another one starts. Either block may be in use then, and
+/// nothing shows which.
 pub(super) fn covering(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
     let profile = profile.clone();
     (0u8..3, 1u8..3, 0..profile.n_nodes, 0..profile.n_pools)
@@ -124,8 +125,8 @@ pub(super) fn covering(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
         .boxed()
 }
 
-/// A node grows, needs less, and gives a block back step by step, while its agent starts and ends pods, lags behind and
-/// restarts between any two steps.
+/// A node grows, needs less, and a block drains from it step by step. Between any two steps its agent starts and
+/// terminates pods, lags behind and restarts.
 pub(super) fn taking_back(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
     let few = || 0u8..4;
     let many = || 12u8..30;
@@ -166,7 +167,7 @@ pub(super) fn taking_back(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
         .boxed()
 }
 
-/// A node that may have a block gets others of somebody else, and its agent starts again, sooner or later, while replicas
+/// A node that may have a block gets CIDRs of another allocator. Sooner or later its agent restarts, while replicas
 /// come and go.
 pub(super) fn given_by_others(profile: &Profile, suite: Suite) -> BoxedStrategy<Vec<Step>> {
     let sizes = profile.sizes.0..=profile.sizes.1;
@@ -234,7 +235,7 @@ fn gets_first_blocks(pool: u8, node: u8, replica: u8) -> [Step; 6] {
     ]
 }
 
-/// A replica goes deaf to some kinds.
+/// A replica becomes deaf to some kinds.
 fn lag(replica: u8) -> impl Strategy<Value = Vec<Step>> {
     subsequence(Kind::AS_LISTED.to_vec(), 0..=3)
         .prop_map(move |kinds| kinds.into_iter().map(|kind| Step::GoesDeaf { replica, kind }).collect())
@@ -247,7 +248,7 @@ fn node_begins(node: u8) -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// What happens in an episode.
+/// The events of an episode.
 fn events(profile: &Profile, force: Force, nodes: [u8; 2], replicas: [u8; 2]) -> Steps {
     let node = move || proptest::sample::select(nodes.to_vec());
     let replica = move || proptest::sample::select(replicas.to_vec());
