@@ -1,7 +1,7 @@
 //! The cluster of a script: the store, the agents, the replicas, and the network between them.
 //!
-//! [`Cluster::step`] does one step and then looks at everything. [`Cluster::rest`] lets all that is under way come to
-//! its end, and looks closer.
+//! [`Cluster::step`] does one step, and judges the rules that hold at any time. [`Cluster::rest`] completes everything
+//! that is under way, and also judges the rules at rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -39,44 +39,44 @@ pub(super) use hands::{Given, Hand, Place, Setup};
 
 use self::broken::Broken;
 
-/// The most nodes of a script.
+/// The maximum number of nodes in a script.
 pub(super) const N_NODES: u8 = 20;
-/// The most pools of a script.
+/// The maximum number of pools in a script.
 pub(super) const N_POOLS: u8 = 4;
 
-/// How a cluster is to be.
+/// The properties of a cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     /// The mode that its agents run.
     pub(super) mode: Mode,
     pub(super) n_replicas: usize,
     pub(super) families: BTreeSet<Family>,
-    /// Whether all comes to rest after each step.
+    /// Whether everything comes to rest after each step.
     pub(super) pace: Pace,
     pub(super) defect: Option<Defect>,
     pub(super) suite: Suite,
 }
 
-/// What happens in scripts, and what the judge excuses.
+/// The faults in scripts, and the excuses of the judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Suite {
-    /// Only faults that `docs/invariants.md` promises to survive. Nothing is excused.
+    /// Only faults that `docs/invariants.md` promises to survive. The judge excuses nothing.
     Promises,
-    /// Other writers edit nodes and their objects as well. Nothing is promised of a node that one of them has touched, and
-    /// a node that none has touched never suffers.
+    /// Other writers edit nodes and their objects as well. Nothing is promised of a node that one of them has touched.
+    /// No other node suffers.
     OtherWriters,
 }
 
 /// How fast things follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// Everything that follows from a step is done before the next.
+    /// All consequences of a step are complete before the next step.
     Calm,
     /// Nothing waits for anything.
     Wild,
 }
 
-/// Something that happens. A number chooses one of however many there are.
+/// One event. A number selects one of the things that there are, modulo their number.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     NodeJoins {
@@ -88,11 +88,11 @@ pub(super) enum Step {
         node: u8,
         zone: u8,
     },
-    /// It is to go, and stays.
+    /// It is marked for deletion, and a finalizer keeps it.
     NodeIsBeingDeleted {
         node: u8,
     },
-    /// It goes; its machine runs on for a while.
+    /// It is deleted; its machine keeps running for a while.
     NodeIsDeleted {
         node: u8,
     },
@@ -110,7 +110,7 @@ pub(super) enum Step {
     AgentReports {
         node: u8,
     },
-    /// Its process ends, and another of this release begins. Its pods run on.
+    /// Its process exits, and another of this agent version starts. Its pods keep running.
     AgentRestarts {
         node: u8,
         release: u8,
@@ -133,7 +133,7 @@ pub(super) enum Step {
     PoolIsDeleted {
         pool: u8,
     },
-    /// All of its ranges are to be emptied.
+    /// All of its ranges get the state `Draining`.
     PoolDrains {
         pool: u8,
     },
@@ -142,21 +142,21 @@ pub(super) enum Step {
         pool: u8,
         shape: Shape,
     },
-    /// By hand, for a node that has a CiliumNode.
+    /// Another leader makes it, or in *Other writers* a person, for a node that has a carrier.
     ClaimIsMade {
         node: u8,
         at: Place,
         bits: u8,
     },
-    /// By hand; its finalizer keeps it.
+    /// By a user; its finalizer keeps it.
     ClaimIsDeleted {
         claim: u8,
     },
-    /// Removed with its finalizer.
+    /// Another writer removes it with its finalizer.
     ClaimIsRemoved {
         claim: u8,
     },
-    /// Somebody does something else by hand.
+    /// Another act of a person or program.
     Hand(Hand),
     TimePasses {
         seconds: u8,
@@ -170,7 +170,7 @@ pub(super) enum Step {
         replica: u8,
         kind: Kind,
     },
-    /// The watch of a kind is silent from now on, while the others go on.
+    /// The watch of a kind is silent from now on, while the others continue.
     GoesDeaf {
         replica: u8,
         kind: Kind,
@@ -178,12 +178,12 @@ pub(super) enum Step {
     HearsAgain {
         replica: u8,
     },
-    /// It hears of the Pods of agents.
+    /// It sees news of the agents' Pods.
     AgentNewsArrives {
         replica: u8,
         events: u8,
     },
-    /// It hears no more of the Pods of agents.
+    /// It sees no more news of the agents' Pods.
     GoesDeafToAgents {
         replica: u8,
     },
@@ -210,7 +210,7 @@ pub(super) enum Step {
     StrayArrives {
         stray: u8,
     },
-    /// A replica hears all there is, decides all there is, and all its writes come to their end.
+    /// A replica receives all news, makes all decisions, and completes all its writes.
     ReplicaWorks {
         replica: u8,
     },
@@ -222,7 +222,7 @@ pub(super) fn wall(clock: Duration) -> Timestamp {
     Timestamp::constant(1_800_000_000, 0) + clock
 }
 
-/// As an API server stamps objects: whole seconds.
+/// A time as API servers write it into objects: in whole seconds.
 pub(super) fn in_seconds(wall: Timestamp) -> Timestamp {
     Timestamp::from_second(wall.as_second()).expect("it is within the calendar")
 }
@@ -233,24 +233,24 @@ pub(super) struct Cluster {
     pub(super) store: Store,
     clock: Duration,
     agents: BTreeMap<NodeName, Agent>,
-    /// Machines whose Node is gone, and since when.
+    /// Machines that run although their Node is gone, with the time of its loss.
     lost: BTreeMap<NodeName, Duration>,
     replicas: Vec<Replica>,
     strays: Vec<Stray>,
     taint: Taint,
     /// Entries that another writer has marked for release.
     marked: BTreeSet<(NodeName, IpAddr)>,
-    /// The addresses of pods that whoever read the Pods of a node behind a version of its carrier was told of.
+    /// The addresses of pods that all reads of a node's Pods have shown, by the version of the carrier before the read.
     told: BTreeMap<(NodeName, Option<Revision>), BTreeSet<IpAddr>>,
     /// Whether Pods were read in the last round at rest.
     has_looked: bool,
-    /// What Cilium's ConfigMap says.
+    /// The `ConfigMap`s: Cilium's, and the one that freezes.
     mode: Setup,
-    /// What somebody has made unreadable.
+    /// The fields that scripts have made unreadable.
     broken: Vec<Broken>,
-    /// What another allocator gave to nodes that had nothing, where a node has one block.
+    /// CIDRs that another allocator gave to nodes that had nothing, where a node has one block.
     given: rules::Given,
-    /// What happened, for a person; kept only when somebody will read it.
+    /// The events so far, for a person; `None` if no person will read them.
     pub(super) trace: Option<Vec<String>>,
 }
 
@@ -296,7 +296,7 @@ impl Cluster {
         self.replicas[usize::from(replica)].in_flight.len()
     }
 
-    /// All writes about pools come to their end.
+    /// Completes all writes about pools.
     pub(super) fn end_pool_writes(&mut self) -> Result<(), String> {
         let is_of_pool =
             |flight: &Flight| matches!(&flight.request, Request::Write(write) if write.pool().is_some());
@@ -319,7 +319,7 @@ impl Cluster {
         }
     }
 
-    /// Does one step, and everything that follows from it where the pace is calm.
+    /// Does one step, and all its consequences if the pace is calm.
     pub(super) fn step(&mut self, step: &Step) -> Result<(), String> {
         self.say(|| format!("{step:?}"));
         let mut changed = self.do_step(step)?;
@@ -331,7 +331,7 @@ impl Cluster {
         self.look(changed)
     }
 
-    /// Does a step; says which replica's world it touched.
+    /// Does a step. Returns the replica that it touched.
     fn do_step(&mut self, step: &Step) -> Result<Option<usize>, String> {
         match step {
             Step::NodeJoins { node, zone, own_address } => self.node_joins(*node, *zone, *own_address),
@@ -343,7 +343,7 @@ impl Cluster {
             Step::NodeIsBeingDeleted { node } if !self.may_lose_node(&node_name(*node)) => {}
             Step::NodeIsDeleted { node } if !self.may_lose_node(&node_name(*node)) => {}
             Step::NodeIsBeingDeleted { node } => {
-                // Somebody's finalizer keeps it.
+                // The finalizer of another writer keeps it.
                 let at = in_seconds(wall(self.clock)).to_string();
                 self.store.edit(Kind::Node, node_name(*node).as_str(), |json| {
                     if json["metadata"]["deletionTimestamp"].is_null() {
@@ -353,7 +353,7 @@ impl Cluster {
             }
             Step::NodeIsDeleted { node } => {
                 let name = node_name(*node);
-                // Somebody's finalizer may keep it.
+                // The finalizer of another writer may keep it.
                 if matches!(self.store.delete(Kind::Node, name.as_str(), None), Ok(None)) {
                     self.loses_node(name);
                 }
@@ -365,7 +365,7 @@ impl Cluster {
             | Step::AgentRestarts { .. }
             | Step::AgentIsReady { .. } => self.agent_step(step)?,
             Step::CiliumNodeIsDeleted { node } => {
-                // Objects tell their age in whole seconds, and nobody makes and unmakes them within one.
+                // Objects have their age in whole seconds, and users do not create and delete them within one.
                 self.pass(Duration::from_secs(1));
                 let name = node_name(*node);
                 if self.may_lose_cilium_node(&name) {
@@ -439,7 +439,7 @@ impl Cluster {
         }
         let number = name.as_str().trim_start_matches('n').parse().unwrap_or_default();
         let mut addresses: Vec<IpAddr> = vec![std::net::Ipv4Addr::new(192, 168, 0, number).into()];
-        // A node whose own address lies where pods' addresses are.
+        // The node's own address may be among those for pods.
         addresses.extend(own_address.map(|at| place(Family::V4, at)));
         let addresses: Vec<Value> = addresses
             .iter()
@@ -453,7 +453,7 @@ impl Cluster {
             "status": { "addresses": addresses },
         });
         drop(self.store.create(Kind::Node, made));
-        // It gets what the settings of now, or of a moment ago, say.
+        // Its blocks follow the settings of now, or earlier ones that a replica still knows.
         let is_odd = |setup: Setup| matches!(setup, Setup::OnlyV4 | Setup::OtherDefault);
         if is_odd(self.mode) || self.replicas.iter().any(|replica| is_odd(replica.mode())) {
             self.taint(name);
@@ -462,7 +462,7 @@ impl Cluster {
 
     fn pool_is_made(&mut self, pool: u8, shape: &Shape) {
         let made = shape.made(pool_name(pool).as_str(), &self.setting.families);
-        // There may be one already.
+        // The pool may exist.
         drop(self.store.create(Kind::Pool, made));
     }
 
@@ -477,7 +477,8 @@ impl Cluster {
         self.lose_machines();
     }
 
-    /// Looks at everything that must hold at any time, and at the world of the replica that was touched.
+    /// Judges the rules that hold at any time, requests that no replica may send, and the world of the replica that was
+    /// touched.
     fn look(&self, touched: Option<usize>) -> Result<(), String> {
         if let Some(objection) = self.store.objections().first() {
             return Err(objection.clone());

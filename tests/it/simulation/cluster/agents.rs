@@ -1,4 +1,4 @@
-//! What the agents of the nodes do, each by itself, and what becomes of their Pods.
+//! The acts of the agents, each independent of the others, and the state of their Pods.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,11 +12,10 @@ use super::super::agent::Agent;
 use super::super::mode::{Mode, offered};
 use super::{Cluster, Step, node_name, wall};
 
-/// How long a machine whose Node is gone goes on with its addresses. Blocks cool longer, whatever the clocks say.
+/// How long a machine uses its addresses after its Node is gone. Blocks cool longer, with any error of the clocks.
 const LAST_BREATH: Duration = Duration::from_secs(30);
 
 impl Cluster {
-    /// A step of an agent.
     pub(super) fn agent_step(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::AgentStarts { node } => {
@@ -28,7 +27,7 @@ impl Cluster {
                 let name = node_name(*node);
                 self.runs(&name);
                 self.looks(&name);
-                // One that starts again restores its pods one by one.
+                // An agent that restarts restores its pods one by one.
                 self.restores(&name, 1)?;
             }
             Step::PodsAreWanted { node, pods, from } => {
@@ -69,10 +68,11 @@ impl Cluster {
         }
     }
 
-    /// An agent from which somebody took CIDRs in use counts wrongly until it starts again (known gaps), so somebody
-    /// restarts it, and its clock is right: where it is behind, nobody can tell that it started again (known gaps).
+    /// An agent counts wrongly after CIDRs in use were removed from it, until it restarts (known gaps). So an
+    /// administrator restarts it. The clock of its node is right: the controller could not see a restart by a slow
+    /// clock (known gaps).
     pub(super) fn restart_agents_that_count_wrongly(&mut self) {
-        // So does one that has taken back what was on its way off: the controller does not count that (known gaps).
+        // So does an agent that took back a block during its removal: the controller does not count that (known gaps).
         let is_refused = |name: &NodeName| {
             let mut claims = self.store.claims().filter(|claim| claim.node == *name);
             self.setting.mode == Mode::MultiPool
@@ -88,12 +88,12 @@ impl Cluster {
         }
     }
 
-    /// An agent is ready, and has seen and written all there is.
+    /// An agent becomes ready, and has seen and written everything.
     pub(super) fn agent_catches_up(&mut self, name: &NodeName) -> Result<(), String> {
         self.runs(name);
         self.looks(name);
         self.comes_up(name)?;
-        // A version that has moved is looked at again, and one of its own may have more to answer.
+        // The agent looks again at a version that has changed, and after its own write it may have more to answer.
         for _ in 0..3 {
             let reached = self.store.revision();
             if let Some(agent) = self.agents.get_mut(name) {
@@ -107,7 +107,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The agent of a node that is there runs.
+    /// From now on the agent of an existing Node runs.
     fn runs(&mut self, name: &NodeName) {
         if self.store.node(name).is_some() && !self.agents.contains_key(name) {
             let agent = Agent::new(
@@ -127,7 +127,7 @@ impl Cluster {
         self.show_pod(name);
     }
 
-    /// An agent that starts again restores its pods, and is ready.
+    /// An agent that starts again restores its pods, and becomes ready.
     fn comes_up(&mut self, name: &NodeName) -> Result<(), String> {
         if self.agents.get(name).is_none_or(Agent::is_ready) {
             return Ok(());
@@ -160,7 +160,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// What an agent gives out has not left its pool, because it has consented to that, unless somebody else took it.
+    /// An agent gives out no address that has left its pool: it consents first, unless another writer removed the
+    /// address.
     fn may_be_given_out(&self, name: &NodeName, taken: &[IpAddr]) -> Result<(), String> {
         let (Some(stored), Some(agent)) =
             (self.store.stored(Kind::CiliumNode, name.as_str()), self.agents.get(name))
@@ -179,14 +180,14 @@ impl Cluster {
         }
     }
 
-    /// What the API server shows of the Pod of an agent.
+    /// Shows the present state of an agent's Pod on the API server.
     pub(super) fn show_pod(&mut self, name: &NodeName) {
         if let Some(agent) = self.agents.get(name) {
             self.store.agent_pods.show(agent.pod(name));
         }
     }
 
-    /// A replica hears at most so many pieces of news of the Pods of agents; whether there were any.
+    /// A replica receives at most `at_most` pieces of news of the agents' Pods. Returns whether there were any.
     pub(super) fn hear_of_agents(&mut self, number: usize, at_most: usize) -> bool {
         let mut heard = false;
         for _ in 0..at_most {
@@ -197,15 +198,15 @@ impl Cluster {
         heard
     }
 
-    /// A machine whose Node is gone runs on for a while.
+    /// The machine of a lost Node keeps running for a while.
     pub(super) fn loses_node(&mut self, name: NodeName) {
         self.lost.insert(name, self.clock);
     }
 
-    /// Machines whose Node has been gone for long are gone too.
+    /// Machines are gone a while after their Nodes.
     pub(super) fn lose_machines(&mut self) {
         let clock = self.clock;
-        // The Node of one that was being deleted goes with whatever write is the last.
+        // A Node that was being deleted is gone with any write that removes its last finalizer.
         let is_gone = |name: &&NodeName| self.store.stored(Kind::Node, name.as_str()).is_none();
         let gone: Vec<NodeName> = self.agents.keys().filter(is_gone).cloned().collect();
         for name in gone {

@@ -1,4 +1,4 @@
-//! Fields of objects that somebody makes unreadable, and mends.
+//! Fields of objects that scripts make unreadable, and repair.
 
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::observation::Object;
@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 use super::super::pools::LABEL;
 use super::Cluster;
 
-/// A field that can't be read, and what it was before.
+/// A field that can't be read, and its value before.
 #[derive(Debug, Clone)]
 pub(super) struct Broken {
-    /// The revision at which it was broken.
+    /// The revision at which it became unreadable.
     pub(super) at: u64,
     kind: Kind,
     name: String,
     uid: Value,
-    /// The object that has the field.
+    /// The JSON pointer to the part of the object that has the field.
     parent: &'static str,
     field: &'static str,
     before: Option<Value>,
-    /// What can't be read, instead of it or among it.
+    /// The unreadable value, which replaces the field or is added to it.
     nonsense: Value,
 }
 
-/// What makes an object of a kind unreadable: where, and what is there instead.
+/// An unreadable value for an object of a kind, and its place.
 fn nonsense(kind: Kind, field: u8) -> (&'static str, &'static str, Value) {
     let ways = match kind {
         Kind::Node => [("/metadata", "labels", json!({ LABEL: 5 })), ("/status", "addresses", json!("none"))],
@@ -60,11 +60,11 @@ impl Cluster {
         let before = holder.get(field).cloned();
         let uid = stored.json["metadata"]["uid"].clone();
         let instead = match (&before, &nonsense) {
-            // What was there stays, among what can't be read.
+            // The values before stay beside the unreadable one.
             (Some(Value::Array(before)), Value::Array(added)) => json!([&before[..], &added[..]].concat()),
             _ => nonsense.clone(),
         };
-        // An administrator edits pools; whoever edits the objects of a node is another writer.
+        // Administrators edit pools. An editor of a node's objects is another writer.
         match &stored.object {
             Object::Pool(_) => {}
             Object::Node(_) | Object::CiliumNode(_) => self.taint(&name.as_str().into()),
@@ -78,10 +78,10 @@ impl Cluster {
     }
 
     pub(super) fn objects_are_mended(&mut self) {
-        // The last first, because one field may have been broken twice. None is forgotten: a backup may bring it back.
+        // The last one first, because one field may have been broken twice. All are kept: a backup may bring them back.
         for Broken { kind, name, uid, parent, field, before, nonsense, .. } in self.broken.iter().rev() {
             let Some(stored) = self.store.stored(*kind, name) else { continue };
-            // It may have been made anew.
+            // It may have been recreated.
             if stored.json["metadata"]["uid"] != *uid {
                 continue;
             }

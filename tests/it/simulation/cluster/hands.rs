@@ -1,4 +1,4 @@
-//! What people and other programs do to the objects that the controller writes or reads, whether they may or not.
+//! Acts of people and other programs on objects that the controller writes or reads, allowed or not.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,21 +21,21 @@ use super::super::rules;
 use super::broken::change;
 use super::{Cluster, Suite, one_of, wall};
 
-/// A finalizer that is not ours.
+/// A finalizer of another writer.
 const FINALIZER: &str = "example.com/keep";
 
-/// Where somebody makes a claim by hand.
+/// The place of a claim that the planner did not decide.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Place {
     /// Anywhere in the universe.
     At(u8),
-    /// Where a claim is already, of another size.
+    /// At the first address of a claim, in general with another size.
     Over(u8),
-    /// Where the lowest address of a pool is that no claim covers: there replicas are likely to claim next.
+    /// At the lowest address of a pool that no claim covers: replicas will probably claim it next.
     Next,
 }
 
-/// What somebody else gives to a node that has one block of each family.
+/// The CIDRs that another allocator gives to a node, where a node has one block of each family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Given {
     /// A block of a pool in each family.
@@ -44,72 +44,75 @@ pub(in super::super) enum Given {
     TwoBlocks,
     /// A block of a pool in one family.
     OneFamily,
-    /// What is no block of a pool, or is one by chance.
+    /// Any CIDR, which is a block of a pool only by chance.
     Anything,
-    /// What no pool ever has.
+    /// A CIDR that no pool ever has.
     Foreign,
 }
 
-/// What somebody does by hand. A number chooses one of however many there are.
+/// An act of a person or program. A number selects one of the things that there are, modulo their number. `script.rs`
+/// says which suite has it.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Hand {
-    /// A block goes from a CiliumNode, with its entries.
+    /// A block is removed from a CiliumNode, with its entries.
     BlockGoes { node: u8, block: u8 },
-    /// All blocks go from a CiliumNode.
+    /// All blocks are removed from a CiliumNode.
     BlocksGo { node: u8 },
-    /// An entry goes from `pool`.
+    /// An entry is removed from `pool`.
     EntryGoes { node: u8, entry: u8 },
-    /// A block appears on a CiliumNode that belongs to nobody.
+    /// A block that belongs to no node appears on a CiliumNode.
     BlockAppears { node: u8, at: u8, bits: u8 },
-    /// A node that has one block of each family gets CIDRs of somebody else, instead of what its carrier shows.
+    /// A node gets CIDRs of another allocator instead of those that its carrier shows, where a node has one block of
+    /// each family.
     OthersGive { node: u8, given: Given, at: u8, bits: u8 },
-    /// `used` goes, or what the agent says that it needs.
+    /// `used` is removed, and so is the need that the agent reports.
     UseGoes { node: u8 },
-    /// An entry is to be released, as another controller would ask.
+    /// An entry is marked for release, as another controller would do it.
     EntryIsMarked { node: u8, entry: u8 },
-    /// An entry is kept for the pod of a name.
+    /// An entry gets the name of a pod as its owner.
     EntryIsOwned { node: u8, entry: u8 },
-    /// A claim says that its node is gone.
+    /// A claim is moved to `Releasing`, as if its node were gone.
     ClaimIsReleased { claim: u8 },
     /// An object gets an annotation, and with it a new version.
     ObjectIsTouched { kind: Kind, which: u8 },
-    /// An object gets a finalizer of somebody else.
+    /// An object gets a finalizer of another writer.
     FinalizerAppears { kind: Kind, which: u8 },
-    /// Everybody else takes their finalizers off.
+    /// All other writers remove their finalizers.
     FinalizersGo,
-    /// A field of an object can't be read any more.
+    /// A field of an object becomes unreadable.
     ObjectBreaks { kind: Kind, which: u8, field: u8 },
-    /// What can't be read is mended.
+    /// All unreadable fields are repaired.
     ObjectsAreMended,
-    /// A webhook undoes what is patched.
+    /// A webhook undoes all patches of a kind.
     PatchesAreUndone { kind: Kind },
-    /// It stops.
+    /// The webhook stops.
     PatchesWork,
     /// The store is restored from a backup.
     StoreIsRestored { part: u8 },
-    /// The `ConfigMap`s say something else.
+    /// The `ConfigMap`s change.
     ModeChanges { mode: Setup },
-    /// A replica hears of it.
+    /// A replica reads the `ConfigMap`s.
     ModeIsHeard { replica: u8 },
 }
 
-/// What the `ConfigMap`s say: Cilium's, and the one that freezes.
+/// The content of the `ConfigMap`s: Cilium's, and the one that freezes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Setup {
-    /// What the cluster was set up with.
+    /// As the cluster was set up.
     Usual,
-    /// Agents run one family only.
+    /// Agents run IPv4 only.
     OnlyV4,
-    /// As it was set up, with another default Cilium pool, where there is one. Agents would take it when they restart.
+    /// As the cluster was set up, with another default Cilium pool, where there is one. Agents would take it when they
+    /// restart.
     OtherDefault,
-    /// Another mode, in which nothing may be written.
+    /// Another mode, in which only statuses of pools are written.
     Passive,
-    /// As it was set up, and an administrator has frozen all writes.
+    /// As the cluster was set up, and an administrator has frozen all writes.
     Frozen,
 }
 
 impl Setup {
-    /// What a replica makes of it in a cluster that was set up with these families.
+    /// The mode that a replica reads, in a cluster that was set up with these families.
     pub(in super::super) fn mode(self, runs: mode::Mode, usual: &BTreeSet<Family>) -> Mode {
         match self {
             Self::Usual | Self::Frozen | Self::OnlyV4 => Mode::Active(runs.publisher(&self.families(usual))),
@@ -122,12 +125,12 @@ impl Setup {
         Freeze::of((self == Self::Frozen).then(|| (Switch::Writes, "a script".to_owned())))
     }
 
-    /// The families that agents run of those that the cluster was set up with.
+    /// The families that agents run, of those that the cluster was set up with.
     pub(in super::super) fn families(self, usual: &BTreeSet<Family>) -> BTreeSet<Family> {
         if self == Self::OnlyV4 { [Family::V4].into() } else { usual.clone() }
     }
 
-    /// Whether a write may begin.
+    /// Whether a write may start.
     pub(in super::super) fn allows(self, write: &Write) -> bool {
         self != Self::Passive && !self.freeze().stops_write(write)
     }
@@ -141,7 +144,7 @@ fn other_default(mut usual: Publisher) -> Publisher {
     usual
 }
 
-/// What an agent needs of our Cilium pools goes from `requested`; questions stay.
+/// Removes the agent's need for our Cilium pools from `requested`; usage queries stay.
 fn demand_goes(json: &mut Value) {
     let requested = json.pointer_mut("/spec/ipam/pools/requested").and_then(Value::as_array_mut);
     if let Some(requested) = requested {
@@ -149,7 +152,7 @@ fn demand_goes(json: &mut Value) {
     }
 }
 
-/// CIDRs go from `allocated`. An entry that had several, and has none left, goes too.
+/// Removes CIDRs from `allocated`. An entry that had several, and has none left, is removed too.
 fn cidrs_go(allocated: &mut Vec<Value>, going: &BTreeSet<Cidr>) {
     let is_going = |cidr: &Value| {
         cidr.as_str().and_then(|cidr| cidr.parse().ok()).is_some_and(|cidr| going.contains(&cidr))
@@ -163,7 +166,6 @@ fn cidrs_go(allocated: &mut Vec<Value>, going: &BTreeSet<Cidr>) {
 }
 
 impl Cluster {
-    /// Somebody does something by hand.
     pub(super) fn hand(&mut self, hand: Hand) {
         match hand {
             Hand::BlockGoes { node, block } => {
@@ -230,7 +232,7 @@ impl Cluster {
         }
     }
 
-    /// All that somebody broke or set is as it should be again.
+    /// Undoes everything that other writers broke or set.
     pub(super) fn hands_off(&mut self) {
         self.objects_are_mended();
         self.finalizers_go();
@@ -316,7 +318,7 @@ impl Cluster {
     }
 
     pub(super) fn claim_is_made(&mut self, node: &NodeName, at: Place, bits: u8) {
-        // In the other modes another leader can't make it: a node has one block for life.
+        // Where a node has one block for life, another leader can't make it.
         let is_of_leader = self.setting.suite == Suite::Promises;
         if is_of_leader && self.setting.mode.gives_one_block() {
             return;
@@ -332,12 +334,12 @@ impl Cluster {
             node_uid: found.uid.clone(),
             pod_ip_pool: None,
             withheld: AddressSet::new(),
-            // Whoever makes it knows that nothing has carried it, so that it can give way to what overlaps it.
+            // The planner sets it too for a block that no carrier has had.
             created_for: Some(seen.uid.clone()),
             since: wall(self.clock),
         };
         let json = serde_json::to_value(new_claim(&new)).expect("it is plain data");
-        // There may be one already.
+        // The claim may exist.
         if self.store.create(Kind::Claim, json).is_ok() && !is_of_leader {
             self.taint(node);
         }
@@ -384,7 +386,7 @@ impl Cluster {
         let Some(name) = self.some_object(kind, which) else { return };
         self.store.edit(kind, &name, |json| {
             let metadata = &mut json["metadata"];
-            // The server takes no new finalizer on an object that is being deleted.
+            // The server accepts no new finalizer on an object that is being deleted.
             if metadata["deletionTimestamp"].is_null() {
                 let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
                 if !finalizers.contains(&json!(FINALIZER)) {
@@ -399,7 +401,7 @@ impl Cluster {
         for kind in Kind::AS_LISTED {
             for name in self.store.names(kind) {
                 let before = self.store.stored(kind, &name).is_some();
-                // One that is being deleted goes.
+                // Without the finalizer, an object that is being deleted is gone.
                 if kind == Kind::CiliumNode && !self.may_lose_cilium_node(&name.as_str().into()) {
                     continue;
                 }
@@ -417,7 +419,7 @@ impl Cluster {
         }
     }
 
-    /// The other writer takes his marks away. The marks of the controller stay.
+    /// The other writer removes its marks. Those of the controller stay.
     fn marks_go(&mut self) {
         for (name, address) in std::mem::take(&mut self.marked) {
             self.store.edit(Kind::CiliumNode, name.as_str(), |json| {

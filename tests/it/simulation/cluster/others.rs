@@ -1,8 +1,8 @@
-//! Somebody else gives a node its one CIDR of each family, as another allocator does or a person: where its carrier shows
-//! none, or instead of what it shows.
+//! Another allocator, or a person, gives a node its one CIDR of each family. These replace the CIDRs that its carrier
+//! shows, if there are any.
 //!
-//! He gives nothing that another node has or is about to get, and every replica hears of it before it claims anything:
-//! nothing keeps two allocators apart that give the same at the same time.
+//! The other allocator gives nothing that another node has or is about to get. Every replica sees the new CIDRs before
+//! it claims anything: nothing keeps two allocators apart that give the same at the same time.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,8 @@ use super::hands::Given;
 use super::{Cluster, Suite, node_name, one_of};
 
 impl Cluster {
-    /// Somebody else gives a node CIDRs, in place of what its carrier shows.
+    /// Another allocator gives a node CIDRs, in place of those on its carrier. In *Promises* it does so only if the
+    /// node has nothing.
     pub(super) fn others_give(&mut self, node: u8, given: Given, at: u8, bits: u8) {
         let name = node_name(node);
         let Some(shown) = self.replaceable(&name) else { return };
@@ -56,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// What the carrier of a node shows, if somebody else may give it CIDRs.
+    /// The CIDRs that the carrier of a node shows, if another allocator may replace them.
     fn replaceable(&self, name: &NodeName) -> Option<Vec<Cidr>> {
         let node = self.store.node(name).filter(|node| !node.deleting)?;
         let carrier = self.store.carrier(&node.name)?;
@@ -65,7 +66,7 @@ impl Cluster {
             .then(|| blocks(seen))
     }
 
-    /// Writes the podCIDRs of a Node: once, because they never change. A Node that has some is made anew.
+    /// Writes the podCIDRs of a Node: once, because they never change. A Node that has some is recreated.
     fn gives_to_node(&mut self, name: &NodeName, cidrs: &[Cidr], is_first: bool) -> bool {
         let texts: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
         let set = |json: &mut Value| {
@@ -76,7 +77,7 @@ impl Cluster {
             return self.store.edit(Kind::Node, name.as_str(), set);
         }
         let Some(before) = self.store.stored(Kind::Node, name.as_str()).cloned() else { return false };
-        // Somebody's finalizer may keep it.
+        // The finalizer of another writer may keep it.
         if !matches!(self.store.delete(Kind::Node, name.as_str(), None), Ok(None)) {
             return false;
         }
@@ -104,7 +105,7 @@ impl Cluster {
         })
     }
 
-    /// Annotations that name one of these CIDRs go from a Node.
+    /// Removes the annotations of a Node that name one of these CIDRs.
     pub(super) fn annotations_go(&mut self, name: &NodeName, going: &BTreeSet<Cidr>) {
         if self.setting.mode != Mode::Kubernetes(NodeField::Annotations) {
             return;
@@ -119,7 +120,7 @@ impl Cluster {
         });
     }
 
-    /// The CIDRs that somebody else gives to a node, if nobody else has them.
+    /// The CIDRs that another allocator gives to a node, if no other node has them.
     fn given(&self, name: &NodeName, given: Given, at: u8, bits: u8) -> Option<Vec<Cidr>> {
         let block = |family: Family, at: u8| {
             let pools = self.store.pools().filter_map(|object| object.pool.as_ref().ok());
@@ -152,7 +153,7 @@ impl Cluster {
         writes.chain(self.strays.iter().map(|stray| &stray.write))
     }
 
-    /// Whether no other node has any of a CIDR, nor is about to get it.
+    /// Whether no other node has an address of a CIDR, or is about to get one.
     fn is_free_for(&self, name: &NodeName, cidr: Cidr) -> bool {
         let is_other = |other: &NodeName| other != name;
         let is_under_way = |write: &Write| match write {
@@ -183,7 +184,7 @@ impl Cluster {
             && !self.taint.ranges.iter().any(|range| range.overlaps(cidr))
     }
 
-    /// Whether a node has nothing yet, and nothing is on its way to it: what another allocator gives it then is its first.
+    /// Whether a node has nothing and is about to get nothing: then the CIDRs of another allocator are its first.
     fn has_nothing(&self, name: &NodeName, shown: &[Cidr]) -> bool {
         let is_for_it = |write: &Write| match write {
             Write::CreateClaim(new) => new.node == *name,

@@ -1,4 +1,4 @@
-//! What the replicas do, and what their writes do to the objects that they were decided on.
+//! The steps of the replicas, and the changes that their writes make to the objects that they were decided on.
 
 use std::borrow::Cow;
 
@@ -73,10 +73,10 @@ impl Cluster {
     }
 
     pub(in super::super) fn hear_all(&mut self, number: usize) -> bool {
-        // Of the Pods of agents some hear first, and others last.
+        // Some replicas see the agents' Pods first, others last.
         let is_first = number.is_multiple_of(2);
         let mut heard = is_first && self.hear_of_agents(number, usize::MAX);
-        // A second pass for the lists that begin when that of claims has come.
+        // The second pass is for the lists that start when that of claims has come.
         for kind in Kind::AS_LISTED.into_iter().chain(Kind::ALL) {
             while let Some(said) = self.replicas[number].hear(kind, &self.store) {
                 heard = true;
@@ -87,7 +87,7 @@ impl Cluster {
     }
 
     pub(super) fn decide_all(&mut self, number: usize) -> Result<(), String> {
-        // A node may be put on the agenda by the decision about another, but not for ever.
+        // The decision about one node may put another on the agenda, but not for ever.
         for _ in 0..1000 {
             let Some(said) = self.replicas[number].decide(self.clock)? else { return Ok(()) };
             self.say(|| format!("    r{number} {said}"));
@@ -113,12 +113,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// A request that nobody waits for any more reaches the server.
+    /// A request reaches the server after its sender has given it up.
     pub(super) fn arrives(&mut self, stray: &Stray) -> Result<(), String> {
         self.judged(&stray.write.clone().into(), |cluster| stray.arrive(&mut cluster.store))
     }
 
-    /// Does something about `request`, and judges what it does to its object.
+    /// Runs `act`, which advances `request`, and judges the change of its object.
     pub(super) fn judged(&mut self, request: &Request, act: impl FnOnce(&mut Self)) -> Result<(), String> {
         let write = match request {
             Request::Write(write) => write,
@@ -160,7 +160,7 @@ impl Cluster {
         }
     }
 
-    /// Where whole blocks are taken off, the server tells who has addresses of them.
+    /// Where whole blocks are removed, the server shows which pods have addresses of them.
     fn tells_of_pods(&mut self, node: &NodeName, after: AnyRevision) {
         let Some(agent) = self.agents.get(node).filter(|_| self.setting.mode == Mode::MultiPool) else {
             return;
@@ -171,7 +171,7 @@ impl Cluster {
         told.retain(|address| agent.held().contains(address));
     }
 
-    /// A block is taken off only where nobody was told of a pod in it.
+    /// A block with pods is removed only if a read of the Pods after this version has not shown them.
     fn takes_off(&self, before: &CiliumNode, after: &CiliumNode) -> Result<(), String> {
         let Some(agent) = self.agents.get(&after.name).filter(|_| self.setting.mode == Mode::MultiPool)
         else {

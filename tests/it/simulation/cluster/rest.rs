@@ -1,4 +1,4 @@
-//! A cluster that nothing disturbs any more: it comes to rest, stays at rest, and every world is what its objects say.
+//! A cluster without further disturbance: it comes to rest, stays at rest, and every world matches its objects.
 
 use std::time::Duration;
 
@@ -24,25 +24,26 @@ use super::super::rules;
 use super::{Cluster, Pace};
 
 /// The maximum number of rounds (decisions, writes and news) in which one undisturbed replica writes more than
-/// statuses: after a CiliumNode was recreated, it publishes, asks the agent, clears the question, claims, and publishes;
-/// and each block that leaves a node that lives takes eight, one after the other.
+/// statuses. After a CiliumNode was recreated, it publishes, sends a usage query, clears it, claims, and publishes.
+/// Each block that drains from an existing node takes eight rounds, one block after the other.
 const MOST_ROUNDS_ALONE: usize = 100;
-/// The same for several, which get into each other's way, and after faults, which leave reads behind.
+/// The same for several replicas, which get in each other's way, and after faults, which leave reads behind.
 const MOST_ROUNDS: usize = 150;
-/// The maximum number of rounds of any kind: blocks may leave and cool one after the other.
+/// The maximum number of rounds of any kind: blocks may drain and cool one after the other.
 const MOST_ROUNDS_IN_ALL: usize = 800;
-/// The maximum number of times in a turn that a replica decides and carries out what it has decided.
+/// The maximum number of times in a turn that a replica decides and carries out its decisions.
 const MOST_IN_A_TURN: usize = 10;
-/// How many rounds in a row have nothing to do at rest: what a plan waits for is due in the third.
+/// How many rounds in a row have nothing to do at rest. Everything that a plan waits for is due by the third.
 const QUIET_ROUNDS: usize = 3;
-/// How often at most a pause of reclaim is waited for, and how long: more than the longest after a refusal.
+/// How many pauses of reclaim are waited for at most, and for how long: more than the longest pause after a refusal.
 const MOST_PAUSES: usize = 3;
 const PAUSE_OF_RECLAIM: Duration = Duration::from_secs(20 * 60);
-/// The time between two such rounds: more than any wait of a plan, but for blocks that cool.
+/// The time between two such rounds: more than any wait of a plan, except for cooling.
 const ROUND: Duration = Duration::from_secs(40);
 
 impl Cluster {
-    /// Lets everything that is under way come to its end, round by round, and looks closer then.
+    /// Completes everything that is under way, round by round. Then it judges the rules at rest, and each replica's
+    /// world.
     pub(in super::super) fn rest(&mut self) -> Result<(), String> {
         let alone = self.setting.pace == Pace::Calm && self.setting.n_replicas == 1;
         let most = if alone { MOST_ROUNDS_ALONE } else { MOST_ROUNDS };
@@ -62,7 +63,7 @@ impl Cluster {
                     n_quiet = 0;
                 }
                 Round::Reads => n_quiet = 0,
-                // What comes after it was waited for: a block that has cooled begins another chain.
+                // The cluster has waited for the next change: a block that has cooled starts another chain.
                 Round::Statuses => (n_busy, n_quiet) = (0, 0),
                 Round::Quiet => (n_busy, n_quiet) = (0, n_quiet + 1),
             }
@@ -72,7 +73,7 @@ impl Cluster {
             }
             n_rounds += 1;
             if n_busy == most / 2 || n_rounds == MOST_ROUNDS_IN_ALL / 2 {
-                // A block was taken off in use, and its agent gives back what it gets instead.
+                // A block was removed while in use, and its agent releases the block that it gets instead.
                 self.restart_agents_that_count_wrongly();
             }
             if n_busy > most || n_rounds > MOST_ROUNDS_IN_ALL {
@@ -93,7 +94,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What two replicas would write of one pool, where that differs: they rewrite it for ever.
+    /// The statuses of a pool that two replicas would write differently: they rewrite them for ever.
     fn statuses_that_differ(&self) -> String {
         let worlds: Vec<&World> = self.replicas.iter().filter_map(Replica::world).collect();
         let mut differ = String::new();
@@ -108,12 +109,12 @@ impl Cluster {
         differ
     }
 
-    /// One round: all replicas hear all, then decide all, then write all.
+    /// One round: all replicas receive all news, then decide everything, then complete all writes.
     ///
-    /// Where one wants what another does not, because the other remembers what no object says, that would go on for ever:
-    /// the writes of the one come too late each time. There they take turns.
+    /// One replica may want a change that another does not, because the other remembers something that no object shows.
+    /// Then the writes of the one come too late each time, for ever. So the replicas take turns.
     fn round(&mut self, number: usize) -> Result<Round, String> {
-        // What a read of Pods has found counts for a moment.
+        // The result of a read of Pods counts for a moment.
         let has_looked = std::mem::take(&mut self.has_looked);
         self.pass(if has_looked { Duration::from_secs(2) } else { ROUND });
         self.surroundings()?;
@@ -142,12 +143,13 @@ impl Cluster {
         Ok(round)
     }
 
-    /// One replica after the other, each time beginning with another one, does all that it can do now.
+    /// One replica after the other does everything that it can do now. Each time another replica is the first.
     fn turns(&mut self, begin: usize) -> Result<Round, String> {
         let mut round = Round::Quiet;
         for turn in 0..self.replicas.len() {
             let number = (begin + turn) % self.replicas.len();
-            // Reads come before a write, and a write shows what is next; all but one to an object has to wait.
+            // Reads come before a write, and a write shows the next one. Of several writes to one object, all but one
+            // wait.
             for _ in 0..MOST_IN_A_TURN {
                 if self.hear_all(number) {
                     round = round.max(Round::Statuses);
@@ -159,7 +161,7 @@ impl Cluster {
                 round = round.max(self.under_way(number));
                 self.end_all(number)?;
                 self.look(None)?;
-                // An agent sees each version: one that only saw the last would not know that it was asked again.
+                // The agents see each version: one that saw only the last would miss a second usage query.
                 for name in self.agents.keys().cloned().collect::<Vec<_>>() {
                     self.looks(&name);
                 }
@@ -168,19 +170,19 @@ impl Cluster {
         Ok(round)
     }
 
-    /// Whether a block waits to be taken off. After a refusal of its agent that takes long.
+    /// Whether a block waits for its removal. That takes long after its agent has refused.
     fn is_any_withdrawn(&self) -> bool {
         let is_withdrawn = |claim: &Claim| claim.state == ClaimState::Releasing(Reason::Reclaimed);
         self.setting.mode == Mode::MultiPool && self.store.claims().any(is_withdrawn)
     }
 
-    /// What a replica has under way.
+    /// The kind of round that the requests of a replica make.
     fn under_way(&mut self, number: usize) -> Round {
         let is_look = |flight: &Flight| matches!(flight.request, Request::Read(Read::PodsOf(..)));
         self.has_looked |= self.replicas[number].in_flight.iter().any(is_look);
         let rounds = self.replicas[number].in_flight.iter().map(|flight| match &flight.request {
             Request::Write(write) if write.pool().is_some() => Round::Statuses,
-            // Which pods a block waits for is read now and then for as long as it does.
+            // The pods that a block waits for are read now and then, for as long as it waits.
             Request::Read(Read::PodsOf(..)) => Round::Quiet,
             Request::Read(_) => Round::Reads,
             Request::Write(_) => Round::Busy,
@@ -188,8 +190,8 @@ impl Cluster {
         rounds.max().unwrap_or(Round::Quiet)
     }
 
-    /// What others do sooner or later: a CiliumNode goes after its Node, and an agent is ready, and has seen and written
-    /// all there is.
+    /// Changes that come sooner or later: the CiliumNode of a deleted Node is deleted, and an agent is ready, and has
+    /// seen and written everything.
     fn surroundings(&mut self) -> Result<(), String> {
         let seen: Vec<NodeName> = self.store.cilium_nodes().map(|seen| seen.name.clone()).collect();
         for name in seen {
@@ -200,28 +202,28 @@ impl Cluster {
             }
         }
         if matches!(self.setting.mode, Mode::Kubernetes(_)) {
-            // Its agent makes the CiliumNode later.
+            // Its agent creates the CiliumNode later.
             let nodes: Vec<NodeName> = self.store.nodes().map(|node| node.name.clone()).collect();
             nodes.iter().try_for_each(|name| self.agent_catches_up(name))?;
         }
         Ok(())
     }
 
-    /// Whether one replica may keep taken what others never saw: another writer took it away, or the CiliumNode of a Node is
-    /// away. Then they do not decide alike.
+    /// Whether a replica may keep addresses taken that others never saw: another writer removed them, or the CiliumNode
+    /// of a Node is absent. Then the replicas do not decide alike.
     fn memories_may_differ(&self) -> bool {
         self.taint.is_any() || self.store.nodes().any(|node| self.store.cilium_node(&node.name).is_none())
     }
 
-    /// A replica that looks at everything again finds nothing to do.
+    /// A replica that decides about everything again finds nothing to do.
     fn stays_at_rest(&mut self, number: usize) -> Result<(), String> {
-        // Statuses are looked at once per second.
+        // Statuses are computed at most once per second.
         self.pass(Duration::from_secs(2));
         if let Some(world) = self.replicas[number].world_mut() {
             world.mark_all();
         }
         self.decide_all(number)?;
-        // It is told anew which pods a block waits for (`Cluster::under_way`).
+        // The pods that a block waits for are read again (`Cluster::under_way`).
         let is_due = |request: &Request| !matches!(request, Request::Read(Read::PodsOf(..)));
         match self.replicas[number].in_flight.iter().find(|flight| is_due(&flight.request)) {
             None => Ok(()),
@@ -229,7 +231,7 @@ impl Cluster {
         }
     }
 
-    /// A world made from lists of what is there now is the one that came here step by step.
+    /// A world built from lists of the present objects equals the one that was built step by step.
     fn equals_rebuilt(&self, number: usize) -> Result<(), String> {
         let Some(running) = self.replicas[number].world() else {
             return Err(format!("r{number} has not begun to serve"));
@@ -248,7 +250,7 @@ impl Cluster {
         same_worlds(running, &rebuilt).map_err(|what| format!("r{number} and a rebuilt world differ: {what}"))
     }
 
-    /// Worlds that are told the same, each kind in its order but the kinds mixed differently, decide alike.
+    /// Worlds that see the same events decide alike, if each kind is in its order but the kinds are mixed differently.
     pub(in super::super) fn any_order_decides_alike(&self, turns: &[u8]) -> Result<(), String> {
         let settings = self.setting.mode.publisher(&self.setting.families);
         let straight = self.world_told(settings.clone(), &[0]);
@@ -259,7 +261,7 @@ impl Cluster {
         same_worlds(&straight, &mixed).map_err(|what| format!("the order of news matters: {what}"))
     }
 
-    /// A world that began with nothing and was told the history, one event of the kind whose turn it is.
+    /// A world that starts with nothing and sees the history, one event of the kind at its turn.
     fn world_told(&self, settings: Publisher, turns: &[u8]) -> World {
         let mut gathering = Gathering::default();
         gathering.set_mode(Heard::Active(settings));
@@ -288,21 +290,21 @@ impl Cluster {
     }
 }
 
-/// What happened in a round.
+/// The kind of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Round {
-    /// Nothing.
+    /// Nothing happened.
     Quiet,
-    /// News, and writes that only tell what is the case.
+    /// News, and writes of statuses.
     Statuses,
-    /// Reads that have to come before a write.
+    /// Reads that must come before a write.
     Reads,
     /// Writes about claims and CiliumNodes.
     Busy,
 }
 
-/// Whether a world keeps taken what no object says any more: what an absent CiliumNode of an existing Node carried and no
-/// claim covers, or the block of a lost claim. Which world has seen it depends on the order of news.
+/// Whether a world keeps addresses taken that no object shows any more: those of a lost claim, or those without a claim
+/// on an absent CiliumNode of an existing Node. The order of news decides which world has seen them.
 fn remembers_what_no_object_says(world: &World) -> bool {
     let is_lost = |occupant: &Occupant| matches!(occupant, Occupant::LostClaim(_));
     world.ledger().entries().any(|(_, occupant)| is_lost(occupant))
@@ -311,7 +313,8 @@ fn remembers_what_no_object_says(world: &World) -> bool {
         })
 }
 
-/// Whether blocks of a node leave, or are to: that depends on which agent was seen to write its use.
+/// Whether blocks of a node drain, are released, or must leave. That depends on the agent that was seen to write its
+/// use.
 fn leaves(world: &World, node: &NodeName) -> bool {
     world.claims_of(node).any(|known| {
         matches!(known.claim.state, ClaimState::Draining(_) | ClaimState::Releasing(Reason::Reclaimed))
@@ -319,15 +322,15 @@ fn leaves(world: &World, node: &NodeName) -> bool {
     })
 }
 
-/// Whether a plan depends on for how long something was seen that no object says. A block whose pool is gone cools by
+/// Whether a plan depends on how long something was seen that no object shows. A block whose pool is gone cools by
 /// default for longer than a cluster is watched at rest.
 fn counts_time(plan: &NodePlan) -> bool {
     let mut lasting = [Lasting::Surplus, Lasting::AgentAwaited, Lasting::UseUnknown].iter();
     lasting.any(|lasting| plan.lasting.contains(lasting)) || !plan.cooling.is_empty()
 }
 
-/// Where two worlds that were told the same differ: objects, what is taken, what is free, what is chosen, and what
-/// would be decided.
+/// The difference between two worlds that saw the same: objects, taken addresses, free ones, chosen pools, decisions,
+/// or statuses.
 fn same_worlds(one: &World, other: &World) -> Result<(), String> {
     let same = |what: &str, same: bool| if same { Ok(()) } else { Err(what.to_owned()) };
     same("nodes", one.nodes().eq(other.nodes()))?;
@@ -341,7 +344,7 @@ fn same_worlds(one: &World, other: &World) -> Result<(), String> {
         return Err(format!("taken is {:?} and {:?}", taken(one), taken(other)));
     }
     same("the ledger", one.ledger() == other.ledger())?;
-    // Late, so that whatever one of them waits for is due; the wall clock is before every `since`.
+    // Late, so that all waits of both are over. The wall clock is before every `since`.
     let now = Now { uptime: Duration::from_secs(36_000_000), wall: Timestamp::UNIX_EPOCH };
     let (mut one, mut other) = (one.clone(), other.clone());
     let names: Vec<NodeName> = one.nodes().map(|node| node.name.clone()).collect();
@@ -350,7 +353,7 @@ fn same_worlds(one: &World, other: &World) -> Result<(), String> {
         let chosen = |world: &World| world.pools_of(&name).map(|pool| pool.name.clone()).collect::<Vec<_>>();
         same("the pools of a node", chosen(&one) == chosen(&other))?;
         let plans = [&one, &other].map(|world| plan::node(world, &name, POLICY, now));
-        // Only a process that was there knows the carrier before the present one (known gaps).
+        // Only a process that has seen it knows the former carrier (known gaps).
         let decides = |world: &World| world.former_carrier(&name).is_some() && !world.is_served(&name);
         let is_alike = [&one, &other].iter().all(|world| !decides(world));
         if is_alike && plans[0] != plans[1] && !leaves(&one, &name) && !plans.iter().any(counts_time) {

@@ -1,5 +1,5 @@
-//! The store is restored from a backup, and people do what `docs/operations.md` asks for around that: no controller runs
-//! meanwhile, and none starts before every agent has written its status.
+//! The store is restored from a backup, and people do as `docs/operations.md` asks: no controller runs meanwhile, and
+//! none starts before every agent has written its status.
 
 use cilium_node_ipam::model::names::NodeName;
 
@@ -7,18 +7,18 @@ use super::super::agent::Agent;
 use super::Cluster;
 
 impl Cluster {
-    /// The store is as it was after `part` of 256 parts of all its revisions.
+    /// The store returns to its state after `part` of 256 parts of all its revisions.
     pub(super) fn store_is_restored(&mut self, part: u8) {
         self.taint_all();
         let at = 1 + (self.store.revision().number() - 1) * u64::from(part) / 256;
         self.store.restore(at);
-        // What was broken later is not in the backup.
+        // The backup does not have later damage.
         self.broken.retain(|broken| broken.at <= at);
         self.strays.clear();
         let machines: Vec<NodeName> = self.agents.keys().cloned().collect();
         for name in &machines {
             if !self.lost.contains_key(name) {
-                // Its kubelet makes the Node again, and its agent the CiliumNode.
+                // Its kubelet creates the Node again, and its agent the CiliumNode.
                 self.joins(name, 0, None);
             }
             Agent::start(&mut self.store, name);

@@ -1,6 +1,6 @@
-//! When a node is tainted and for how long, and what no script does to a node that is not.
+//! Which nodes are tainted and for how long, and which faults no script does to a node that is not tainted.
 //!
-//! What no script does are the known gaps of `docs/invariants.md`: faults that the program does not promise to survive.
+//! These faults are known gaps of `docs/invariants.md`: the program does not promise to survive them.
 
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::model::kind::Kind;
@@ -13,7 +13,7 @@ use super::super::mode::{Mode, blocks};
 use super::{Cluster, Suite};
 
 impl Cluster {
-    /// Another writer edits a node, or one of its objects.
+    /// Another writer edits a node, or one of its objects: the node becomes tainted.
     pub(super) fn taint(&mut self, name: &NodeName) {
         assert_eq!(self.setting.suite, Suite::OtherWriters, "{name} is edited in a script of promises");
         if self.taint.nodes.insert(name.clone()) {
@@ -22,7 +22,7 @@ impl Cluster {
         self.follow_taint();
     }
 
-    /// Another writer edits what all nodes depend on.
+    /// Another writer edits the settings or the store that all nodes depend on.
     pub(super) fn taint_all(&mut self) {
         let mut names: Vec<NodeName> =
             self.store.names(Kind::Node).iter().map(|name| name.as_str().into()).collect();
@@ -34,10 +34,10 @@ impl Cluster {
         }
     }
 
-    /// Remembers what tainted nodes have, and ends the taint of those of which nothing is left.
+    /// Records the ranges of tainted nodes. A taint is over when Node, CiliumNode, agent and claims are gone.
     pub(super) fn follow_taint(&mut self) {
         let store = &self.store;
-        // A block that another allocator gave, and that has become a claim, is like any other.
+        // A block of another allocator that has a claim is like any other.
         self.given.retain(|(name, cidr)| store.claim(*cidr).is_none_or(|claim| claim.node != *name));
         if self.taint.nodes.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl Cluster {
         let (store, agents) = (&self.store, &self.agents);
         let has_claim = |name: &NodeName| {
             let mut claims = store.claims_as_stored();
-            // One that can't be read may be of any node.
+            // A claim that can't be read may be of any node.
             store.names(Kind::Claim).len() != store.claims().count()
                 || claims.any(|claim| claim.json["spec"]["node"] == name.as_str())
         };
@@ -68,22 +68,22 @@ impl Cluster {
         });
     }
 
-    /// Whether a Node may be deleted. While blocks cool that it lost when it was away before, no event tells a process that
-    /// the machine was back; and what another allocator gave it cools only when it has been claimed.
+    /// Whether a Node may be deleted. While blocks cool that it lost in an earlier absence, no event shows a process
+    /// that the machine was back. And CIDRs of another allocator cool only after they were claimed.
     pub(super) fn may_lose_node(&self, name: &NodeName) -> bool {
         let is_cooling =
             |claim: &Claim| claim.node == *name && claim.state == ClaimState::Cooling(Reason::NodeGone);
         self.taint.is(name) || !self.has_unclaimed(name) && !self.store.claims().any(is_cooling)
     }
 
-    /// Whether a CiliumNode may be deleted. An agent that is restoring its pods goes on with the next one, whatever that
-    /// shows; and nothing else says what another allocator gave to the node.
+    /// Whether a CiliumNode may be deleted. An agent that is restoring its pods continues with the next CiliumNode,
+    /// even if that shows nothing. And no other object shows the CIDRs of another allocator.
     pub(super) fn may_lose_cilium_node(&self, name: &NodeName) -> bool {
         self.taint.is(name) || !self.has_unclaimed(name) && !self.is_restoring(name)
     }
 
-    /// Whether an agent may start again. In multi-pool mode a pod may get an address of a block before its agent hears that
-    /// this was taken off; it loses that if its agent starts again before it has written the block back.
+    /// Whether an agent may restart. In multi-pool mode, a pod may get an address of a removed block before its agent
+    /// sees the removal. If the agent restarts before it has written the block back, the pod loses that address.
     pub(super) fn may_restart(&self, name: &NodeName) -> bool {
         let is_kept = |address| {
             self.store.claims().any(|claim| {
@@ -103,7 +103,7 @@ impl Cluster {
         self.agents.get(name).is_some_and(is_restoring)
     }
 
-    /// Whether a carrier shows what another allocator gave to its node, and what has not become a claim.
+    /// Whether a carrier shows CIDRs of another allocator that have not become claims.
     fn has_unclaimed(&self, name: &NodeName) -> bool {
         let is_unclaimed = |(of, cidr): &(NodeName, Cidr)| of == name && self.store.claim(*cidr).is_none();
         self.given.iter().any(is_unclaimed)
