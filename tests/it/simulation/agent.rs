@@ -1,8 +1,8 @@
-//! Cilium's agent on one node, as far as addresses go. What is the same in every mode is here: its process, its Pod, and
-//! the CiliumNode that it creates. How it reads its CiliumNode, gives addresses to pods and reports is its model, one per
-//! mode.
+//! The model of Cilium's agent on one node, as far as addresses matter. This file has the parts that all modes share:
+//! its process, its Pod, and the CiliumNode that it creates. One model per mode reads the CiliumNode, gives addresses
+//! to pods and reports.
 //!
-//! Its pods keep their addresses while it restarts, whatever it knows of them.
+//! Its pods keep their addresses while it restarts, whether it knows of them or not.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ mod fixed;
 mod pools;
 mod tests;
 
-/// The releases that agents run, by mode; the first is that of every agent which nobody has set back.
+/// The versions that agents run, by mode. An agent starts with the first, and only a restart changes it.
 const fn releases(mode: Mode) -> [Release; 3] {
     let newest = Release::new(1, 20, 2);
     match mode {
@@ -42,13 +42,13 @@ const fn releases(mode: Mode) -> [Release; 3] {
 pub(super) struct Agent {
     mode: Mode,
     release: Release,
-    /// How many Pods the node had before this one, with an agent in each.
+    /// How many agents' Pods the cluster had before this one. The number is in its name.
     n_pods_before: u64,
     started: ContainerStart,
     model: Model,
 }
 
-/// How an agent does its work in one mode.
+/// The work of an agent in one mode.
 #[derive(Debug, Clone)]
 enum Model {
     Crd(crd::Agent),
@@ -74,7 +74,7 @@ macro_rules! by_model {
 }
 
 impl Agent {
-    /// The first process of an agent, in the Pod that comes after so many others.
+    /// The first process of an agent, in a Pod that comes after `n_pods_before` others.
     pub(super) fn new(mode: Mode, families: &BTreeSet<Family>, n_pods_before: u64, wall: Timestamp) -> Self {
         let [release, ..] = releases(mode);
         let model = match mode {
@@ -97,11 +97,11 @@ impl Agent {
             labels: node.labels.clone(),
             addresses: node.addresses.clone(),
         };
-        // It takes the one that is there.
+        // If there is one, the agent takes that.
         drop(store.create(Kind::CiliumNode, new_cilium_node(&new)));
     }
 
-    /// Its process ends, and another begins: in the same Pod, or in a new one where the release is another.
+    /// Its process exits, and another starts: in the same Pod, or in a new one if the agent version is another.
     pub(super) fn restart(&mut self, release: u8, n_pods_before: u64, wall: Timestamp) {
         let releases = releases(self.mode);
         let release = releases[usize::from(release) % releases.len()];
@@ -128,8 +128,8 @@ impl Agent {
         }
     }
 
-    /// Sees the present version of its CiliumNode. While there is none, or none that can be read, it goes on with what it
-    /// had. One that has nothing to restore is ready as soon as it can be.
+    /// Reads the present version of its carrier. If there is none, or it can't be read, the agent keeps using the last
+    /// one. An agent with nothing to restore is ready as soon as it can be.
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
         by_model!(mut self, model => {
             model.look(store, name);
@@ -144,7 +144,7 @@ impl Agent {
         by_model!(self, model => &model.held)
     }
 
-    /// The blocks that it has in its memory, whatever its carrier shows.
+    /// The blocks in its memory, whether its carrier shows them or not.
     pub(super) fn keeps(&self) -> Vec<Cidr> {
         match &self.model {
             Model::Crd(_) => Vec::new(),
@@ -153,8 +153,8 @@ impl Agent {
         }
     }
 
-    /// Its start goes on only when it has updated its CiliumNode for the first time, where it takes whole blocks by itself.
-    /// Whether it has.
+    /// Whether the agent has made its first update of its CiliumNode, or makes it now. Where it takes whole blocks by
+    /// itself, its start waits for that.
     pub(super) fn updates_first(&mut self, store: &mut Store, name: &NodeName) -> bool {
         match &mut self.model {
             Model::Crd(_) | Model::Fixed(_) => true,
@@ -162,7 +162,7 @@ impl Agent {
         }
     }
 
-    /// Whether it counts what it does not give out, because that was taken off while in use.
+    /// Whether it counts addresses that it does not give out, because their block was removed while in use.
     pub(super) fn counts_wrongly(&self) -> bool {
         match &self.model {
             Model::Crd(_) | Model::Fixed(_) => false,
@@ -170,7 +170,7 @@ impl Agent {
         }
     }
 
-    /// Whether it has an address by its own doing, of which no object tells before it writes that.
+    /// Whether it took an address again by itself, which no object shows before the agent writes it.
     pub(super) fn has_taken_back(&self, address: IpAddr) -> bool {
         match &self.model {
             Model::Crd(_) | Model::Fixed(_) => false,
@@ -178,8 +178,8 @@ impl Agent {
         }
     }
 
-    /// So many pods are to run. Starts and ends some until they do, or no address is left; `from` varies which it takes
-    /// and which end. An agent that is not ready starts none. Returns the addresses that are newly given out.
+    /// Starts and terminates pods until `pods` run, or no address is left. `from` varies which addresses it takes and
+    /// which pods terminate. An agent that is not ready starts none. Returns the addresses that are newly given out.
     pub(super) fn wants(&mut self, pods: usize, from: usize) -> Vec<IpAddr> {
         by_model!(mut self, model => {
             model.pods = pods;
@@ -187,7 +187,8 @@ impl Agent {
         })
     }
 
-    /// Restores at most so many of its pods. Returns the addresses that it can't restore: their pods lose their network.
+    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore: their pods lose their
+    /// network.
     pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
         by_model!(mut self, model => model.restore(at_most))
     }
@@ -197,38 +198,38 @@ impl Agent {
         by_model!(self, model => model.has_restored())
     }
 
-    /// Takes its own addresses, after the pods have theirs, and is ready. Without those it goes on starting.
+    /// Takes its own addresses, after the pods have theirs, and is ready. Without those it is still starting.
     pub(super) fn begin(&mut self) {
         by_model!(mut self, model => model.begin());
     }
 
-    /// Writes what it has to say onto the version that it has seen. One that has moved since it writes onto later.
+    /// Writes its report onto the version that it has seen. If another version is present, it writes later.
     pub(super) fn report(&mut self, store: &mut Store, name: &NodeName) {
         by_model!(mut self, model => model.report(store, name));
     }
 
-    /// Has written all that it uses, as those ask it to who restore a store from a backup.
+    /// Writes everything that it uses, as administrators who restore a store from a backup ask it to.
     pub(super) fn report_all(&mut self, store: &mut Store, name: &NodeName) {
         by_model!(mut self, model => model.report_all(store, name));
     }
 
-    /// Whether what it writes is at once heard by itself. Otherwise its watch tells it like anybody else.
+    /// Whether it sees its own writes at once. Otherwise its watch shows them, as to all others.
     pub(super) const fn hears_itself(&self) -> bool {
         matches!(self.model, Model::Crd(_))
     }
 
-    /// Whether an address that it gives to a pod is always one that its CiliumNode shows, as far as it has seen that one.
+    /// Whether its CiliumNode always shows an address that it gives to a pod, in the version that it has seen.
     pub(super) const fn gives_what_is_shown(&self) -> bool {
         matches!(self.model, Model::Crd(_))
     }
 
-    /// Whether what it has seen is of the CiliumNode that is there now.
+    /// Whether it has seen a version of the present CiliumNode.
     pub(super) fn has_seen(&self, present: &Stored) -> bool {
         let seen = by_model!(self, model => model.seen());
         seen.is_some_and(|seen| seen.json["metadata"]["uid"] == present.json["metadata"]["uid"])
     }
 
-    /// Whether the present process has seen its CiliumNode.
+    /// Whether the present process has seen its carrier.
     pub(super) fn has_looked(&self) -> bool {
         by_model!(self, model => model.seen()).is_some()
     }

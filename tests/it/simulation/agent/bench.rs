@@ -1,5 +1,5 @@
-//! The model of an agent by itself, with its Node and its CiliumNode, for whoever compares it with Cilium's own agent
-//! (`tests/it/models.rs`). Each method is one thing that happens; nothing happens by itself.
+//! The model of one agent with its Node and its CiliumNode, for the comparison with Cilium's own agent
+//! (`tests/it/models.rs`). Each method is one event; nothing happens by itself.
 
 #![allow(dead_code, reason = "the target `simulation` has no agents to compare with")]
 
@@ -29,7 +29,7 @@ impl Bench {
     /// An agent that has created its CiliumNode and seen nothing. In mode kubernetes it may use annotations.
     ///
     /// # Panics
-    /// If the mode is none that is simulated.
+    /// If the mode has no model.
     pub(crate) fn new(ipam: &str, annotates: bool, families: &BTreeSet<Family>) -> Self {
         let mode = match ipam {
             "crd" => Mode::Crd,
@@ -47,7 +47,7 @@ impl Bench {
         bench
     }
 
-    /// Its Node is made, or made anew.
+    /// Its Node is created, or recreated.
     ///
     /// # Panics
     /// If the store takes no Node.
@@ -63,12 +63,12 @@ impl Bench {
         Agent::start(&mut self.store, &self.name);
     }
 
-    /// Somebody deletes its CiliumNode.
+    /// A user deletes its CiliumNode.
     pub(crate) fn loses(&mut self) {
         self.store.remove(Kind::CiliumNode, self.name.as_str());
     }
 
-    /// Somebody else writes its CiliumNode.
+    /// Another client than the agent writes its CiliumNode.
     pub(crate) fn edit(&mut self, edit: impl FnOnce(&mut Value)) {
         self.store.edit(Kind::CiliumNode, self.name.as_str(), edit);
     }
@@ -78,12 +78,12 @@ impl Bench {
         self.edit(|json| merge(json, patch));
     }
 
-    /// Somebody else writes its Node.
+    /// Another client than the agent writes its Node.
     pub(crate) fn patch_node(&mut self, patch: &Value) {
         self.store.edit(Kind::Node, self.name.as_str(), |json| merge(json, patch));
     }
 
-    /// It hears of the present version, and does not go on with its start.
+    /// It sees the present version, and does not continue its start.
     pub(crate) fn looks(&mut self) {
         match &mut self.agent.model {
             Model::Crd(model) => model.look(&self.store, &self.name),
@@ -96,13 +96,13 @@ impl Bench {
         self.agent.report(&mut self.store, &self.name);
     }
 
-    /// Its process ends, and another begins.
+    /// Its process exits, and another starts.
     pub(crate) fn restarts(&mut self) {
         self.agent.restart(0, 0, Timestamp::UNIX_EPOCH);
         self.creates();
     }
 
-    /// A pod gets this address of a Cilium pool; whether it may.
+    /// A pod gets this address of a Cilium pool. Returns whether it may.
     pub(crate) fn gives(&mut self, pool: &str, address: IpAddr) -> bool {
         self.picks(pool, Family::of(address), |free| free.contains(&address).then_some(address))
     }
@@ -138,7 +138,7 @@ impl Bench {
         }
     }
 
-    /// A pod is gone.
+    /// A pod terminates.
     pub(crate) fn ends(&mut self, address: IpAddr) {
         match &mut self.agent.model {
             Model::Crd(model) => model.ends(address),
@@ -147,7 +147,7 @@ impl Bench {
         }
     }
 
-    /// Its start goes on, if it can.
+    /// Its start continues, if it can. Returns whether it has.
     pub(crate) fn has_begun(&mut self) -> bool {
         match &mut self.agent.model {
             Model::Crd(model) => model.goes_on(),
@@ -156,7 +156,7 @@ impl Bench {
         }
     }
 
-    /// Whether its start can go on, so that it restores pods.
+    /// Whether its start can continue, so that it restores pods.
     pub(crate) fn goes_on(&self) -> bool {
         match &self.agent.model {
             Model::Crd(model) => model.can_go_on(),
@@ -165,7 +165,7 @@ impl Bench {
         }
     }
 
-    /// It restores a pod; whether it can.
+    /// It restores a pod. Returns whether it can.
     pub(crate) fn restores(&mut self, address: IpAddr) -> bool {
         match &mut self.agent.model {
             Model::Crd(model) => model.goes_on() && model.restores(address),
@@ -179,7 +179,8 @@ impl Bench {
         self.agent.begin();
     }
 
-    /// Its pods are restored, and it takes these addresses for itself where it takes one by chance; whether it is ready.
+    /// Its pods are restored, and it takes these addresses for itself where it takes one by chance. Returns whether it
+    /// is ready.
     pub(crate) fn begins_with(&mut self, own: &BTreeMap<&str, IpAddr>) -> bool {
         if let Model::Crd(model) = &mut self.agent.model {
             model.begin_by(|name, free| own.get(name).copied().filter(|address| free.contains(address)));
@@ -187,7 +188,7 @@ impl Bench {
         self.agent.is_ready()
     }
 
-    /// The same, with any addresses that it may take; whether it is ready.
+    /// The same, with any addresses that it may take. Returns whether it is ready.
     pub(crate) fn begins_by_chance(&mut self) -> bool {
         self.agent.begin();
         self.agent.is_ready()
@@ -213,7 +214,7 @@ impl Bench {
         stored.map_or(Value::Null, |stored| stored.json.clone())
     }
 
-    /// What it has in its memory.
+    /// Its memory.
     pub(crate) fn memory(&self) -> Value {
         match &self.agent.model {
             Model::Crd(model) => model.memory(),
@@ -222,7 +223,7 @@ impl Bench {
         }
     }
 
-    /// All that matters for what it may do next, but for revisions.
+    /// Everything that its next acts may depend on, except revisions.
     pub(crate) fn state(&self) -> String {
         let without_revision = |json: &Value| {
             let mut json = json.clone();
@@ -244,13 +245,13 @@ impl Bench {
         format!("{cilium_node:?} {node:?} {memory} {held:?} {is_ready} {seen:?} {unwritten}")
     }
 
-    /// Whether it does nothing more by itself, but for giving out addresses in another order.
+    /// Whether it does nothing more by itself, except that it gives out addresses in another order.
     pub(crate) fn is_at_rest(&self) -> bool {
         let mut next = self.clone();
         next.looks();
         next.reports();
         next.looks();
-        // The order in which a multi-pool agent has its CIDRs is another at each report, and the one before at the next.
+        // Each report of a multi-pool agent reverses the order of its CIDRs, and the next report restores it.
         let mut later = next.clone();
         later.reports();
         later.looks();
@@ -258,7 +259,7 @@ impl Bench {
         revision(self) == revision(&later) && (self.state() == next.state() || self.state() == later.state())
     }
 
-    /// What can be seen of it.
+    /// The observable state of the agent.
     pub(crate) fn told(&self) -> String {
         format!("{} with {} in memory", self.object()["spec"]["ipam"], self.memory())
     }

@@ -1,7 +1,7 @@
-//! The agent of `ipam: crd`, as `docs/cilium.md` says: it sees its CiliumNode late, takes addresses out of `pool` for pods
-//! and for itself, answers release marks, and writes `used` and its answers later still.
+//! The agent of `ipam: crd`, as `docs/cilium.md` describes it. It sees its CiliumNode late, and takes addresses out of
+//! `pool` for pods and for itself. It answers release marks, and writes `used` and its answers later still.
 //!
-//! Its pods keep their addresses while it restarts, whatever it knows of them. What it knows and what it has written may
+//! Its pods keep their addresses while it restarts, whether it knows of them or not. Its knowledge and its reports may
 //! be wrong in the three ways that the document names (Use).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +18,9 @@ use serde_json::{Map, Value, json};
 
 use super::super::store::{Store, Stored};
 
-/// Agents from this one on obey owners.
+/// Agents from this version on obey owners.
 const OBEYS_OWNERS: Release = Release::new(1, 13, 0);
-/// Agents from this one on keep their health address when they restart.
+/// Agents from this version on keep their health address when they restart.
 const KEEPS_HEALTH: Release = Release::new(1, 16, 0);
 
 pub(super) const ROUTER: &str = "router";
@@ -30,7 +30,7 @@ pub(super) const HEALTH: &str = "health";
 #[derive(Debug, Clone)]
 pub(super) struct Agent {
     release: Release,
-    /// What it knows of its CiliumNode.
+    /// The CiliumNode as it knows it.
     seen: Option<Seen>,
     /// How many pods want an address.
     pub(super) pods: usize,
@@ -38,9 +38,9 @@ pub(super) struct Agent {
     pub(super) held: BTreeSet<IpAddr>,
     /// Its own addresses, as its state directory names them.
     own: BTreeMap<(&'static str, Family), IpAddr>,
-    /// What the present process has given out or restored: all that is held, once it is ready.
+    /// The addresses that the present process has given out or restored: all that are held, once it is ready.
     given_out: BTreeSet<IpAddr>,
-    /// Whether the start of the present process has come past the wait for its pool.
+    /// Whether the start of the present process has passed the wait for its pool.
     has_pool: bool,
     /// Whether its pods are restored and it has its own addresses.
     pub(super) is_ready: bool,
@@ -48,17 +48,17 @@ pub(super) struct Agent {
     is_due: bool,
 }
 
-/// A version of the CiliumNode, and what the agent has done to it without having written it yet.
+/// A version of the CiliumNode, and the agent's changes to it that are not written yet.
 #[derive(Debug, Clone)]
 struct Seen {
     version: Rc<Stored>,
-    /// The new mark of each address whose mark is answered; `None` where it goes.
+    /// The new mark of each address with an answered mark; `None` if the agent removes the mark.
     answers: BTreeMap<IpAddr, Option<ReleaseMark>>,
 }
 
 impl Seen {
-    /// A version that the agent looks at, mark by mark (`docs/cilium.md`, Release handshake). One that still waits for its
-    /// pool answers no mark of an address in it.
+    /// A version with marks that the agent looks at one by one (`docs/cilium.md`, Release handshake). An agent that
+    /// still waits for its pool answers no mark of an address in it.
     fn answered(version: Rc<Stored>, given_out: &BTreeSet<IpAddr>, has_pool: bool) -> Self {
         let mut seen = Self { version, answers: BTreeMap::new() };
         let fields = seen.fields();
@@ -85,21 +85,21 @@ impl Seen {
         }
     }
 
-    /// Whether an address is marked, ready or released: it is given to nobody, and not restored.
+    /// Whether an address is marked, ready or released: it is neither given out nor restored.
     fn is_in_handshake(&self, address: IpAddr) -> bool {
         let standing = || self.fields().marks.get(&address).copied();
         let mark = self.answers.get(&address).copied().unwrap_or_else(standing);
         matches!(mark, Some(ReleaseMark::Marked | ReleaseMark::Ready | ReleaseMark::Released))
     }
 
-    /// Whether an address can be given out or restored, as far as the object says.
+    /// Whether an address can be given out or restored, according to the object.
     fn is_available(&self, address: IpAddr) -> bool {
         self.fields().pool.contains(address) && !self.is_in_handshake(address)
     }
 }
 
 impl Agent {
-    /// The first process of an agent of this release.
+    /// The first process of an agent of this version.
     pub(super) fn new(release: Release) -> Self {
         Self {
             release,
@@ -114,7 +114,7 @@ impl Agent {
         }
     }
 
-    /// Its process ends, and another of this release begins.
+    /// Its process exits, and another of this version starts.
     pub(super) fn restart(&mut self, release: Release) {
         self.release = release;
         self.seen = None;
@@ -124,8 +124,8 @@ impl Agent {
         self.is_due = false;
     }
 
-    /// Sees the present version of its CiliumNode. While there is none, or none that can be read, it goes on with what it
-    /// had. Where only the metadata has changed, it takes the new version over without its own answers
+    /// Reads the present version of its CiliumNode. If there is none, or it can't be read, the agent keeps using the
+    /// last one. If only the metadata has changed, it takes the new version over without its own answers
     /// (`docs/cilium.md`, Lost answers).
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
         let Some(stored) = store.stored(Kind::CiliumNode, name.as_str()) else { return };
@@ -143,18 +143,19 @@ impl Agent {
         });
     }
 
-    /// Whether it can go on with its start.
+    /// Whether its start can continue.
     pub(super) fn can_go_on(&self) -> bool {
         self.seen.as_ref().is_some_and(|seen| !seen.fields().pool.is_empty())
     }
 
-    /// Goes on with its start, if it can.
+    /// Continues its start, if it can. Returns whether it has its pool.
     pub(super) fn goes_on(&mut self) -> bool {
         self.has_pool |= self.can_go_on();
         self.has_pool
     }
 
-    /// Restores at most so many of its pods. Returns the addresses that it can't restore: their pods lose their network.
+    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore: their pods lose their
+    /// network.
     pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
         if !self.goes_on() {
             return Vec::new();
@@ -185,14 +186,14 @@ impl Agent {
         self.own.values().any(|own| *own == address)
     }
 
-    /// Takes its own addresses, after the pods have theirs, and is ready. Without an address for each it goes on
+    /// Takes its own addresses, after the pods have theirs, and is ready. Without an address for each it is still
     /// starting.
     pub(super) fn begin(&mut self) {
-        // Whatever it takes by chance may lie in any block.
+        // An address that it takes by chance may be in any block.
         self.begin_by(|_, free| free.last().copied());
     }
 
-    /// The same, with the addresses that are picked where it takes one by chance.
+    /// The same; `pick` chooses where the agent takes an address by chance.
     pub(super) fn begin_by(&mut self, pick: impl Fn(&str, &[IpAddr]) -> Option<IpAddr>) {
         self.goes_on();
         let Some(seen) = &self.seen else { return };
@@ -237,18 +238,19 @@ impl Agent {
         self.is_due = true;
     }
 
-    /// Whether a pod or a process without an entry of its own may get an address, as far as its owner goes.
+    /// Whether a pod or process that no entry names may get an address, according to its owner.
     fn is_for_anybody(&self, seen: &Seen, address: IpAddr) -> bool {
         self.release < OBEYS_OWNERS || !seen.fields().owners.contains(address)
     }
 
-    /// Starts and ends pods until as many run as are wanted, or no address is left; `from` varies which it takes and
-    /// which end. An agent that is not ready starts none. Returns the addresses that are newly given out.
+    /// Starts and terminates pods until as many run as are wanted, or no address is left. `from` varies which addresses
+    /// it takes and which pods terminate. An agent that is not ready starts none. Returns the addresses that are newly
+    /// given out.
     pub(super) fn schedule(&mut self, from: usize) -> Vec<IpAddr> {
         let mut running: Vec<IpAddr> =
             self.held.iter().filter(|address| !self.is_own(**address)).copied().collect();
         let wanted = self.pods.saturating_sub(running.len());
-        // The highest end, or any.
+        // The pods with the highest addresses terminate, or any.
         if !from.is_multiple_of(2) && !running.is_empty() {
             let n_running = running.len();
             running.rotate_left(from % n_running);
@@ -268,7 +270,7 @@ impl Agent {
         taken
     }
 
-    /// What a pod may get.
+    /// The addresses that a pod may get.
     pub(super) fn free(&self) -> Vec<IpAddr> {
         let Some(seen) = &self.seen else { return Vec::new() };
         let offered = seen.fields().pool.iter();
@@ -285,18 +287,18 @@ impl Agent {
         self.is_due = true;
     }
 
-    /// A pod is gone.
+    /// A pod terminates.
     pub(super) fn ends(&mut self, address: IpAddr) {
         self.held.remove(&address);
         self.is_due |= self.given_out.remove(&address);
     }
 
-    /// What it has to say, and has not written.
+    /// The state that it has not written, as text.
     pub(super) fn unwritten(&self) -> String {
         format!("{} {} {:?}", self.has_pool, self.is_due, self.seen.as_ref().map(|seen| &seen.answers))
     }
 
-    /// What it has in its memory: what it has given out, and what of that is its own.
+    /// Its memory: the addresses that it has given out, and its own among them.
     pub(super) fn memory(&self) -> Value {
         let own: Map<String, Value> = self
             .own
@@ -307,8 +309,9 @@ impl Agent {
         json!({ "allocated": self.given_out, "own": own })
     }
 
-    /// Writes `used` and its answers onto the version that it has seen. One that has moved since it looks at again, and
-    /// writes later. Before it is ready it writes only when it has answered something, and then only what it has restored.
+    /// Writes `used` and its answers onto the version that it has seen. If another version is present, it reads that
+    /// and writes later. Before it is ready, it writes only if it has answered something, and then only the addresses
+    /// that it has restored.
     pub(super) fn report(&mut self, store: &mut Store, name: &NodeName) {
         let Some(seen) = &self.seen else { return };
         if !(self.is_due && self.is_ready) && seen.answers.is_empty() {
@@ -325,12 +328,12 @@ impl Agent {
         self.look(store, name);
     }
 
-    /// Has written all that it uses, as those ask it to who restore a store from a backup.
+    /// Writes everything that it uses, as administrators who restore a store from a backup ask it to.
     pub(super) fn report_all(&mut self, store: &mut Store, name: &NodeName) {
-        // What the backup does not have it gives to nobody any more.
+        // It gives out no address any more that the backup lacks.
         self.seen = None;
         self.given_out.clone_from(&self.held);
-        // One that has nothing has not begun.
+        // An agent without addresses has not started.
         self.is_ready = !self.held.is_empty();
         self.has_pool |= self.is_ready;
         self.is_due = true;
@@ -348,7 +351,8 @@ impl Agent {
     }
 }
 
-/// The status that an agent puts: all that it has given out, and its answers. It leaves an empty `used` out.
+/// The status that an agent writes: all addresses that it has given out, and its answers. It leaves an empty `used`
+/// out.
 fn write_status(
     json: &mut Value,
     given_out: &BTreeSet<IpAddr>,

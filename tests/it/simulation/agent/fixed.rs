@@ -1,9 +1,10 @@
-//! The agent of the modes cluster-pool and kubernetes, as `docs/cilium.md` says: it takes the first CIDR of each family when
-//! it starts, gives all but the ends to pods, says nothing of them, and looks at nothing afterwards.
+//! The agent of the modes cluster-pool and kubernetes, as `docs/cilium.md` describes it. It takes the first CIDR of
+//! each family at its start, and looks at nothing afterwards. It gives all addresses but the first and last to pods,
+//! and reports none of them.
 //!
-//! In kubernetes mode it reads the Node, and where it uses annotations, those of a family that the podCIDRs lack; in
-//! cluster-pool mode its CiliumNode. A pod that has an address outside those CIDRs loses its network when the agent starts
-//! again.
+//! In kubernetes mode it reads the Node. If it uses annotations, it takes from them a family that the podCIDRs lack. In
+//! cluster-pool mode it reads its CiliumNode. A pod with an address outside those CIDRs loses its network when the
+//! agent restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,21 +25,21 @@ use super::super::store::{Store, Stored};
 pub(in super::super) struct Agent {
     mode: Mode,
     families: BTreeSet<Family>,
-    /// The version of the carrier that it has heard of last.
+    /// The last version of the carrier that it has seen.
     seen: Option<Rc<Stored>>,
-    /// What it listed.
+    /// The CIDRs of that version.
     shown: Vec<Cidr>,
     /// How many pods want an address of each family.
     pub(super) pods: usize,
     /// The addresses that pods have, whether it knows of them or not.
     pub(super) held: BTreeSet<IpAddr>,
-    /// What the present process took when it started.
+    /// The CIDRs that the present process took at its start.
     taken: BTreeMap<Family, Cidr>,
-    /// What the present process has given out or restored.
+    /// The addresses that the present process has given out or restored.
     given_out: BTreeSet<IpAddr>,
     /// Whether its pods are restored.
     pub(super) is_ready: bool,
-    /// Whether the present process has annotated its Node with what it took.
+    /// Whether the present process has annotated its Node with its CIDRs.
     pub(super) has_annotated: bool,
 }
 
@@ -50,8 +51,8 @@ pub(in super::super) const fn annotations_of(family: Family) -> [&'static str; 2
     }
 }
 
-/// What an agent takes of a Node where it uses annotations: of a family that the podCIDRs lack, the first that is there, if that
-/// is a CIDR.
+/// The CIDRs of a Node for an agent that uses annotations. For a family that the podCIDRs lack, the first annotation
+/// counts that exists, if it is a CIDR.
 fn shown_with_annotations(store: &Store, name: &NodeName, node: &Value) -> Vec<Cidr> {
     let listed = store.node(name).map(|node| node.pod_cidrs.clone()).unwrap_or_default();
     let of_family = |family: Family| {
@@ -80,7 +81,7 @@ impl Agent {
         }
     }
 
-    /// Its process ends, and another begins. Every release does the same.
+    /// Its process exits, and another starts. Every version does the same.
     pub(super) fn restart(&mut self, _: Release) {
         self.seen = None;
         self.shown.clear();
@@ -90,7 +91,7 @@ impl Agent {
         self.has_annotated = false;
     }
 
-    /// Sees the present version of the carrier.
+    /// Reads the present version of the carrier.
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
         let kind = self.mode.carrier_kind();
         let (Some(stored), Some(carrier)) = (store.stored(kind, name.as_str()), store.carrier(name)) else {
@@ -101,7 +102,7 @@ impl Agent {
         } else if carrier.malformed.is_empty() {
             blocks(&carrier)
         } else {
-            // A text that is no CIDR stops it.
+            // A text that is no CIDR stops the agent.
             return;
         };
         self.seen = Some(Rc::clone(stored));
@@ -111,7 +112,7 @@ impl Agent {
         self.seen.as_deref()
     }
 
-    /// What it takes when it goes on with its start, whatever has become of that since it looked.
+    /// The CIDRs that it takes when its start continues, even if they have changed since it looked.
     pub(super) fn about_to_take(&self) -> BTreeMap<Family, Cidr> {
         let first = |family: Family| self.shown.iter().copied().find(|cidr| cidr.family() == family);
         if self.taken.is_empty() && self.families.iter().all(|family| first(*family).is_some()) {
@@ -120,7 +121,7 @@ impl Agent {
         BTreeMap::new()
     }
 
-    /// Whether it can go on with its start.
+    /// Continues its start, if it can. Returns whether it has its CIDRs.
     pub(super) fn goes_on(&mut self) -> bool {
         self.taken.extend(self.about_to_take());
         !self.taken.is_empty()
@@ -135,7 +136,7 @@ impl Agent {
         self.keeps().any(|cidr| cidr.contains(address))
     }
 
-    /// Restores at most so many of its pods. Returns the addresses that it can't restore.
+    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore.
     pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
         if !self.goes_on() {
             return Vec::new();
@@ -169,14 +170,14 @@ impl Agent {
         self.is_ready = self.goes_on();
     }
 
-    /// Starts and ends pods, by family.
+    /// Starts and terminates pods, by family.
     pub(super) fn schedule(&mut self, from: usize) -> Vec<IpAddr> {
         let mut newly = Vec::new();
         for family in self.families.clone() {
             let mut running: Vec<IpAddr> =
                 self.held.iter().copied().filter(|address| Family::of(*address) == family).collect();
             let wanted = self.pods.saturating_sub(running.len());
-            // The highest end, or any.
+            // The pods with the highest addresses terminate, or any.
             if !from.is_multiple_of(2) && !running.is_empty() {
                 let n_running = running.len();
                 running.rotate_left(from % n_running);
@@ -194,7 +195,7 @@ impl Agent {
         newly
     }
 
-    /// What a pod may get.
+    /// The addresses that a pod may get.
     pub(super) fn free(&self, family: Family) -> Vec<IpAddr> {
         let taken = self.taken.get(&family).into_iter();
         let offered = taken.flat_map(|cidr| given_of(*cidr));
@@ -207,19 +208,19 @@ impl Agent {
         self.given_out.insert(address);
     }
 
-    /// A pod is gone.
+    /// A pod terminates.
     pub(super) fn ends(&mut self, address: IpAddr) {
         self.held.remove(&address);
         self.given_out.remove(&address);
     }
 
-    /// What it has in its memory.
+    /// Its memory.
     pub(super) fn memory(&self) -> Value {
         json!({ "allocated": self.given_out, "taken": self.keeps().map(|cidr| cidr.to_string()).collect::<Vec<_>>() })
     }
 
-    /// In kubernetes mode it copies what it took onto its CiliumNode, over whatever is there, and once, when its pods
-    /// are restored, in the annotations of its Node where it uses them; otherwise it says nothing.
+    /// In kubernetes mode it copies its CIDRs onto its CiliumNode, over any others. If it uses annotations, it also
+    /// writes them once onto its Node, when its pods are restored. In cluster-pool mode it reports nothing.
     pub(super) fn report(&mut self, store: &mut Store, name: &NodeName) {
         let Mode::Kubernetes(field) = self.mode else { return };
         if self.taken.is_empty() {
@@ -237,8 +238,8 @@ impl Agent {
         store.edit(Kind::CiliumNode, name.as_str(), |json| json["spec"]["ipam"]["podCIDRs"] = json!(texts));
     }
 
-    /// It has nothing to say that a restored store lacks, but for the copy. What it listed before is taken by now: it would
-    /// take that also later, and whoever restores counts what agents have.
+    /// A restored store can lack only the copy. The agent first takes the CIDRs that it saw before: it would take them
+    /// later too, and administrators who restore count the CIDRs that agents have.
     pub(super) fn report_all(&mut self, store: &mut Store, name: &NodeName) {
         self.goes_on();
         self.look(store, name);

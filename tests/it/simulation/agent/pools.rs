@@ -1,9 +1,10 @@
-//! The agent of `ipam: multi-pool` (`docs/cilium.md`, Mode multi-pool; `pkg/ipam/multipool_manager.go` and
-//! `pkg/ipam/pool.go` of 1.20.2, step by step): it says how many addresses it needs, takes whole CIDRs late, gives their
-//! addresses to pods, gives back those that it does not need, and writes back those that somebody took off in use.
+//! The agent of `ipam: multi-pool` (`docs/cilium.md`, Mode multi-pool), after `pkg/ipam/multipool_manager.go` and
+//! `pkg/ipam/pool.go` of 1.20.2, step by step. It reports how many addresses it needs, takes whole CIDRs late, and
+//! gives their addresses to pods. It releases CIDRs that it does not need, and writes back those that were removed
+//! while in use.
 //!
-//! All that it writes is one update of the version that it has heard of last; one that is refused is tried again at its
-//! next tick. It does not hear of its own update before its watch tells it.
+//! All its writes are one update of the last version that it has seen. A refused update is tried again at its next
+//! tick. It does not know of its own update before its watch shows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,9 +24,9 @@ mod cidrs;
 
 use cidrs::{Allocator, Cidrs};
 
-/// How many addresses are in reserve (`--ipam-multi-pool-pre-allocation`).
+/// The number of addresses in reserve (`--ipam-multi-pool-pre-allocation`).
 const STEP: usize = 8;
-/// Agents from this one on take again what they have given back, as long as they have not heard that it is off.
+/// Agents from this version on take a CIDR again that they have released, as long as they have not seen its removal.
 const TAKES_BACK: Release = Release::new(1, 20, 0);
 
 /// One agent and the addresses of its pods.
@@ -33,35 +34,35 @@ const TAKES_BACK: Release = Release::new(1, 20, 0);
 pub(super) struct Agent {
     release: Release,
     families: BTreeSet<Family>,
-    /// The version of its CiliumNode that it has heard of last.
+    /// The last version of its CiliumNode that it has seen.
     seen: Option<Rc<Stored>>,
     /// How many pods want an address of each family.
     pub(super) pods: usize,
     /// The addresses that pods have, whether it knows of them or not.
     pub(super) held: BTreeSet<IpAddr>,
-    /// What the present process has of each Cilium pool for which it has an entry.
+    /// The CIDRs of the present process, for each Cilium pool with an entry.
     pools: BTreeMap<&'static str, BTreeMap<Family, Cidrs>>,
-    /// How many pods have asked the present process in vain, to start with those that it could not restore.
+    /// How many pods have asked the present process in vain; first those that it could not restore.
     pending: BTreeMap<(&'static str, Family), usize>,
     /// The Cilium pools of the addresses that pods have.
     pool_of: BTreeMap<IpAddr, &'static str>,
-    /// Whether it has had an address of each family to give, so that it could go on with its start.
+    /// Whether it has had an address of each family to give, so that its start could continue.
     has_begun: bool,
-    /// Whether the present process has looked after its pools. The first time it may not know yet that it has seen all of
-    /// its CiliumNode, and leaves `allocated` as it is.
+    /// Whether the present process has reported. At its first report it may not know yet that it has seen all of its
+    /// CiliumNode, so it leaves `allocated` as it is.
     pub(super) has_reported: bool,
     /// Whether its pods are restored.
     pub(super) is_ready: bool,
-    /// What it has taken again by itself, and has not been shown since.
+    /// The CIDRs that it has taken again by itself, and that no version has shown since.
     taken_back: BTreeSet<Cidr>,
-    /// The CIDRs that its pods are in, whether the present process knows of them or not.
+    /// The CIDRs of its pods, whether the present process knows of them or not.
     of_pods: BTreeSet<Cidr>,
-    /// Pods whose CIDR the process before had taken again and not written: no later one can restore them.
+    /// Pods in CIDRs that the process before had taken again and not written: no later one can restore them.
     lost_by_itself: BTreeSet<IpAddr>,
 }
 
 impl Agent {
-    /// The first process of an agent of this release.
+    /// The first process of an agent of this version.
     pub(super) const fn new(release: Release, families: BTreeSet<Family>) -> Self {
         Self {
             release,
@@ -81,7 +82,7 @@ impl Agent {
         }
     }
 
-    /// Its process ends, and another of this release begins.
+    /// Its process exits, and another of this version starts.
     pub(super) fn restart(&mut self, release: Release) {
         let is_unwritten = |address: &&IpAddr| self.taken_back.iter().any(|cidr| cidr.contains(**address));
         let unwritten: Vec<IpAddr> = self.held.iter().filter(is_unwritten).copied().collect();
@@ -96,8 +97,8 @@ impl Agent {
         self.is_ready = false;
     }
 
-    /// Sees the present version of its CiliumNode, and none of those before it. One that has a text which is no CIDR it
-    /// can't read. Where the entry of its pool is not there, it goes on with what it has.
+    /// Reads the present version of its CiliumNode, and none of those before it. It can't read one with a text that is
+    /// no CIDR. Without an entry for a pool, it keeps the CIDRs that it has.
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
         let Some(stored) = store.stored(Kind::CiliumNode, name.as_str()) else { return };
         let Object::CiliumNode(present) = &stored.object else { return };
@@ -129,7 +130,8 @@ impl Agent {
         self.of_all().flat_map(|cidrs| &cidrs.allocators).map(|allocator| allocator.cidr)
     }
 
-    /// Whether it can go on with its start: it waits until each family has an address of the default pool.
+    /// Continues its start, which waits for an address of each family in the default pool. Returns whether it has
+    /// continued.
     pub(super) fn goes_on(&mut self) -> bool {
         let has_any = |family| {
             let cidrs = self.pools.get(POOL).and_then(|pool| pool.get(family));
@@ -139,18 +141,18 @@ impl Agent {
         self.has_begun
     }
 
-    /// Whether it counts what it does not give out, because that was taken off while in use.
+    /// Whether it counts addresses that it does not give out, because their CIDR was removed while in use.
     pub(super) fn counts_wrongly(&self) -> bool {
         self.pools.values().flat_map(BTreeMap::values).any(|cidrs| !cidrs.removed.is_empty())
     }
 
-    /// Whether it has taken the CIDR of an address again by itself, and nobody has seen that yet.
+    /// Whether it took the CIDR of an address again by itself, and no object shows that yet.
     pub(super) fn has_taken_back(&self, address: IpAddr) -> bool {
         self.taken_back.iter().any(|cidr| cidr.contains(address)) || self.lost_by_itself.contains(&address)
     }
 
-    /// Restores at most so many of its pods. Returns the addresses that it can't restore, but for those that are lost by
-    /// its own doing.
+    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore, except those that it lost
+    /// by itself.
     pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
         if !self.goes_on() {
             return Vec::new();
@@ -185,7 +187,7 @@ impl Agent {
         self.not_restored().next().is_none()
     }
 
-    /// Is ready, once it has gone on. (It has an address of its own like any pod.)
+    /// Is ready, once its start has continued. (It has an address of its own like any pod.)
     pub(super) fn begin(&mut self) {
         self.is_ready = self.goes_on();
         if self.is_ready {
@@ -208,14 +210,14 @@ impl Agent {
         if name == OTHER_POOL { n_others } else { self.pods - n_others }
     }
 
-    /// How many addresses of a pool it asks for: what is used and waited for, and of the default one a reserve.
+    /// How many addresses of a pool it requests: those that are used and waited for, and of the default pool a reserve.
     fn n_needed(&self, name: &'static str, family: Family) -> usize {
         let n_pending = self.pending.get(&(name, family)).copied().unwrap_or_default();
         let needed = self.n_used(name, family) + n_pending;
         if name == OTHER_POOL { needed } else { (needed.div_ceil(STEP) + 1) * STEP }
     }
 
-    /// Starts and ends pods, by family.
+    /// Starts and terminates pods, by family.
     pub(super) fn schedule(&mut self, from: usize) -> Vec<IpAddr> {
         let shares =
             POOLS.into_iter().flat_map(|name| self.families.iter().map(move |family| (name, *family)));
@@ -225,7 +227,7 @@ impl Agent {
             let mut running: Vec<IpAddr> = self.held.iter().copied().filter(is_of).collect();
             let n_wanted = self.n_wanted(name);
             let wanted = n_wanted.saturating_sub(running.len());
-            // The highest end, or any.
+            // The pods with the highest addresses terminate, or any.
             if !from.is_multiple_of(2) && !running.is_empty() {
                 let n_running = running.len();
                 running.rotate_left(from % n_running);
@@ -245,7 +247,7 @@ impl Agent {
         given_out
     }
 
-    /// A pod gets an address of a Cilium pool: that which is picked of those that it may get.
+    /// A pod gets an address of a Cilium pool: `pick` chooses among those that it may get.
     pub(super) fn gives(
         &mut self,
         name: &'static str,
@@ -273,7 +275,7 @@ impl Agent {
         }
     }
 
-    /// A pod is gone.
+    /// A pod terminates.
     pub(super) fn ends(&mut self, address: IpAddr) {
         let pool = self.pools.get_mut(self.name_of(address));
         for allocator in
@@ -291,7 +293,7 @@ impl Agent {
         self.of_pods.retain(|cidr| held.iter().any(|address| cidr.contains(*address)));
     }
 
-    /// The first update of its CiliumNode, without which its start does not go on. Whether it is over.
+    /// The first update of its CiliumNode, without which its start does not continue. Returns whether it is made.
     pub(super) fn updates_first(&mut self, store: &mut Store, name: &NodeName) -> bool {
         if !self.has_reported {
             self.look(store, name);
@@ -300,7 +302,7 @@ impl Agent {
         self.has_reported
     }
 
-    /// Its tick: says what it needs and has, and removes from `requested` whatever it does not know.
+    /// Its tick: reports its need and its CIDRs, and removes from `requested` everything that it does not know.
     pub(super) fn report(&mut self, store: &mut Store, name: &NodeName) {
         let Some(seen) = self.seen.clone() else { return };
         let (mut requested, mut allocated) = (Vec::new(), Vec::new());
@@ -333,8 +335,8 @@ impl Agent {
         self.is_asked_again();
     }
 
-    /// Pods that wait ask a process that has started again, but not before it has looked after its pools once: until then
-    /// nobody tells it that it needs more than what it has restored.
+    /// Pods that wait ask a process that has restarted, but not before its first report. Until then it knows no need
+    /// beyond the addresses that it has restored.
     fn is_asked_again(&mut self) {
         let shares =
             POOLS.into_iter().flat_map(|name| self.families.iter().map(move |family| (name, *family)));
@@ -347,7 +349,7 @@ impl Agent {
         }
     }
 
-    /// What it needs of a pool, and what it has of it when it has given back what is more.
+    /// Its need of a pool, and its CIDRs of the pool after it has released the surplus.
     fn report_of(&mut self, name: &'static str) -> (Map<String, Value>, Vec<Cidr>) {
         let (mut needed, mut cidrs) = (Map::new(), Vec::new());
         for family in self.families.clone() {
@@ -368,7 +370,7 @@ impl Agent {
         (needed, cidrs)
     }
 
-    /// What it has in its memory, as Cilium's agent tells it (`tests/agent`, `dump`).
+    /// Its memory, as Cilium's agent shows it (`tests/agent`, `dump`).
     pub(super) fn memory(&self) -> Value {
         let mut memory = Map::new();
         for name in POOLS {
@@ -394,9 +396,10 @@ impl Agent {
         Value::Object(memory)
     }
 
-    /// It hears of the restored CiliumNode, and writes back what is in use.
+    /// It sees the restored CiliumNode, and writes back the CIDRs in use.
     pub(super) fn report_all(&mut self, store: &mut Store, name: &NodeName) {
-        // One that was about to start is ready before that, with what its pods have. One that has nothing has not begun.
+        // An agent that was about to start is ready first, with the CIDRs of its pods. An agent without pods has not
+        // started.
         for address in self.not_restored().collect::<Vec<_>>() {
             let cidr = self.of_pods.iter().find(|cidr| cidr.contains(address)).copied();
             let pool = self.pools.entry(self.name_of(address)).or_default();

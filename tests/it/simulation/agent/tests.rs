@@ -1,4 +1,4 @@
-//! The simulated agent does what `tests/agent/suite` saw real ones do.
+//! The simulated agent behaves as real ones do in `tests/agent/suite`.
 
 use cilium_node_ipam::model::crd::ReleaseMark;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ fn address(last: u8) -> IpAddr {
 }
 
 impl Scene {
-    /// The pool has these addresses of 10.0.0.0/24; the agent has not looked.
+    /// The pool has these addresses of 10.0.0.0/24. The agent has not looked.
     fn of(pool: std::ops::Range<u8>) -> Self {
         let mut store = Store::new(NOW, Mode::Crd, None);
         let entries: Map<String, Value> = pool.map(|last| (address(last).to_string(), json!({}))).collect();
@@ -32,7 +32,7 @@ impl Scene {
         Self { store, agent: Agent::new(Mode::Crd, &BTreeSet::from([Family::V4]), 0, NOW) }
     }
 
-    /// An agent that has its own addresses, 10.0.0.8 and 10.0.0.9, and so many pods, from 10.0.0.0 on.
+    /// An agent that has its own addresses, 10.0.0.8 and 10.0.0.9, and `n_pods` pods, from 10.0.0.0 on.
     fn with_pods(n_pods: usize) -> Self {
         let mut scene = Self::of(0..10);
         scene.owns(8, ROUTER);
@@ -74,7 +74,7 @@ impl Scene {
         self.agent.report(&mut self.store, &name());
     }
 
-    /// So many pods are to run. Returns what new ones get.
+    /// `n_pods` pods should run. Returns the addresses of new ones.
     fn wants(&mut self, n_pods: usize) -> Vec<IpAddr> {
         self.agent.wants(n_pods, 0)
     }
@@ -84,14 +84,14 @@ impl Scene {
         self.looks();
     }
 
-    /// Ends a restart. Returns the pods that lose their network.
+    /// Completes a restart. Returns the pods that lose their network.
     fn comes_up(&mut self) -> Vec<IpAddr> {
         let lost = self.agent.restore(usize::MAX);
         self.agent.begin();
         lost
     }
 
-    /// The addresses that `used` lists; `None` where it is absent.
+    /// The addresses that `used` lists; `None` without it.
     fn used(&self) -> Option<Vec<IpAddr>> {
         let used = self.store.cilium_node(&name())?.crd.used.clone()?;
         Some(used.iter().collect())
@@ -173,7 +173,7 @@ fn an_agent_of_1_12_gives_fenced_addresses_to_pods() {
     assert_eq!(scene.wants(99).len(), 8);
 }
 
-/// Whatever somebody else wrote meanwhile stays.
+/// The writes of others in between stay.
 #[test]
 fn a_stale_report_is_refused_and_comes_later() {
     let mut scene = Scene::with_pods(1);
@@ -236,7 +236,7 @@ fn a_restart_restores_what_is_in_the_pool_and_in_no_handshake() {
     assert_eq!(scene.used(), Some(addresses(&[4, 5, 6, 8, 9])));
 }
 
-/// The first lie: `used` goes. A start that has nothing to answer writes nothing before its pods are restored.
+/// The first lie: `used` disappears. A start that has nothing to answer writes nothing before its pods are restored.
 #[test]
 fn a_starting_agent_that_refuses_a_mark_writes_an_empty_use() {
     let mut scene = Scene::with_pods(3);
@@ -254,7 +254,7 @@ fn a_starting_agent_that_refuses_a_mark_writes_an_empty_use() {
     assert_eq!(scene.used(), used);
 }
 
-/// The second: a recreated CiliumNode says nothing until something changes, or a question is asked.
+/// The second: a recreated CiliumNode shows no use until something changes, or a usage query is sent.
 #[test]
 fn a_recreated_ciliumnode_says_nothing_until_it_is_asked() {
     let mut scene = Scene::with_pods(3);
@@ -295,13 +295,13 @@ fn own_addresses_are_kept_at_a_restart_and_replaced_when_they_have_left() {
     scene.restarts(0);
     assert!(scene.comes_up().is_empty());
     assert_eq!(scene.agent.held().iter().copied().collect::<Vec<_>>(), addresses(&[0, 7, 9]));
-    // Up to 1.15 the address for health is drawn anew, by the owner if there is one that counts.
+    // Up to 1.15 the health address is drawn anew: that of the owner, if owners count.
     scene.restarts(2);
     assert!(scene.comes_up().is_empty());
     assert!(scene.agent.is_ready() && scene.agent.held().contains(&address(7)));
 }
 
-/// A new start is another one to whoever reads the Pod, and another release another Pod.
+/// Each start shows on the Pod, and another agent version has another Pod.
 #[test]
 fn each_start_shows_on_the_pod() {
     let mut scene = Scene::with_pods(1);

@@ -7,18 +7,18 @@ use cilium_node_ipam::net::cidr::Cidr;
 
 use super::super::super::mode::given_of;
 
-/// What an agent has of one family of a Cilium pool.
+/// The CIDRs that an agent has of one family of a Cilium pool.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cidrs {
     /// In the order in which it allocates from them.
     pub(super) allocators: Vec<Allocator>,
-    /// Given back, and still shown as far as it has heard.
+    /// Released, and still shown in the last version that it has seen.
     pub(super) released: BTreeSet<Cidr>,
-    /// Taken off while in use: nothing is allocated from them any more.
+    /// Removed while in use: no address of them is given out any more.
     pub(super) removed: BTreeSet<Cidr>,
 }
 
-/// One CIDR and what is used of it.
+/// One CIDR and its used addresses.
 #[derive(Debug, Clone)]
 pub(super) struct Allocator {
     pub(super) cidr: Cidr,
@@ -49,7 +49,7 @@ impl Cidrs {
         self.allocators.iter().filter(|allocator| !self.removed.contains(&allocator.cidr))
     }
 
-    /// It hears that its CiliumNode shows these CIDRs.
+    /// It sees that its CiliumNode shows these CIDRs.
     pub(super) fn update(&mut self, shown: &[Cidr]) {
         self.released.retain(|cidr| shown.contains(cidr));
         let gone = self.allocators.iter().filter(|allocator| !shown.contains(&allocator.cidr));
@@ -63,8 +63,8 @@ impl Cidrs {
         }
     }
 
-    /// Gives back what is empty and not needed, the last first, and takes again what it needs of what it gave back.
-    /// So many addresses have to be free afterwards. Returns what it has taken again.
+    /// Releases CIDRs that are empty and surplus, the last first, and takes released ones again that it needs. At least
+    /// `needed` addresses must be free afterwards. Returns the CIDRs that it has taken again.
     pub(super) fn release_excess(&mut self, needed: usize, takes_back: bool) -> Vec<Cidr> {
         let mut free = self.n_free();
         let mut again = Vec::new();
@@ -86,12 +86,12 @@ impl Cidrs {
                 kept.push(allocator);
             }
         }
-        // So each time the order is the other way round.
+        // So each time the order is reversed.
         self.allocators = kept;
         again
     }
 
-    /// Gives an address out of the first CIDR that has one: that which is picked of its free ones, if any is.
+    /// Gives out an address of the first CIDR that has a free one: `pick` chooses it, if any.
     pub(super) fn allocate(&mut self, pick: impl FnOnce(&[IpAddr]) -> Option<IpAddr>) -> Option<IpAddr> {
         let removed = &self.removed;
         let mut open = self.allocators.iter_mut().filter(|allocator| !removed.contains(&allocator.cidr));
