@@ -1,7 +1,7 @@
-//! One controller process: its world, its four watches each with a lag of its own, and its writes on their way.
+//! One controller process: its world, its four watches, each with a lag of its own, and its requests in flight.
 //!
-//! Does what `controller::run`, `controller::watch` and `controller::execute` do, one observable piece at a time, so
-//! that a script can put anything between any two pieces.
+//! It does the work of `controller::run`, `controller::watch` and `controller::execute`, one observable piece at a
+//! time. So a script can put any event between two pieces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,17 +34,17 @@ use watches::Feed;
 /// The policy of all replicas.
 pub(super) const POLICY: Policy = Policy::DEFAULT;
 
-/// How long a node waits at least whose writes have failed twice in a row.
+/// The minimum wait of a node after its writes have failed twice in a row.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// What the process has.
+/// Either the lists so far, or the world.
 #[derive(Debug, Clone)]
 enum Process {
     Gathering(Gathering),
     Serving(Box<World>),
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Flight {
     pub(super) request: Request,
@@ -52,7 +52,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// The request that it still is to the server, if nobody waits for its answer any more.
+    /// The request as it may still reach the server, if its sender no longer waits for the answer.
     fn into_stray(self) -> Option<Stray> {
         match (self.stage, self.request) {
             (stage @ (Stage::Sent | Stage::Unfinalized(_)), Request::Write(write)) => {
@@ -63,7 +63,7 @@ impl Flight {
     }
 }
 
-/// A request whose sender has given it up, and that may reach the server all the same.
+/// A request that its sender has given up, and that may still reach the server.
 #[derive(Debug, Clone)]
 pub(super) struct Stray {
     pub(super) write: Write,
@@ -71,7 +71,7 @@ pub(super) struct Stray {
 }
 
 impl Stray {
-    /// It reaches the server. Its sender does not go on with what was to come after it.
+    /// It reaches the server. Its sender does not continue with the calls that would follow.
     pub(super) fn arrive(&self, store: &mut Store) {
         drop(serve(&self.write.clone().into(), &self.stage, store));
     }
@@ -96,20 +96,20 @@ impl Failures {
 pub(super) struct Replica {
     process: Process,
     feeds: BTreeMap<Kind, Feed>,
-    /// The kinds of which it hears nothing at the moment.
+    /// The kinds with a watch that is silent at the moment.
     deaf_to: BTreeSet<Kind>,
-    /// How much it has been told of the Pods of agents; `None` before it has listed them.
+    /// How much news of the agents' Pods it has received; `None` before it has listed them.
     agent_news: Option<usize>,
     is_deaf_to_agents: bool,
     pub(super) in_flight: Vec<Flight>,
-    /// What the agents of the cluster run, as it was set up.
+    /// The mode that the agents of the cluster run, as it was set up.
     runs: Mode,
     families: BTreeSet<Family>,
-    /// What this process last read there.
+    /// The `ConfigMap`s as this process last read them.
     mode: Setup,
-    /// When the process began, on the clock of the simulation.
+    /// When the process started, on the clock of the simulation.
     born: Duration,
-    /// How wrong its wall clock is.
+    /// The error of its wall clock.
     skew: SignedDuration,
     /// When it last patched each CiliumNode.
     patched: BTreeMap<NodeName, Duration>,
@@ -138,12 +138,12 @@ impl Replica {
         replica
     }
 
-    /// What it makes of Cilium's ConfigMap.
+    /// The mode that it reads from Cilium's ConfigMap.
     fn mode_of(&self, setup: Setup) -> Heard {
         setup.mode(self.runs, &self.families)
     }
 
-    /// The process ends and starts again from lists. Returns the requests that may still reach the server.
+    /// The process exits and starts again from lists. Returns the requests that may still reach the server.
     pub(super) fn restart(&mut self, clock: Duration, revision: Revision, mode: Setup) -> Vec<Stray> {
         let mut gathering = Gathering::default();
         self.mode = mode;
@@ -175,7 +175,7 @@ impl Replica {
         }
     }
 
-    /// The process reads what Cilium's ConfigMap says.
+    /// The process reads the `ConfigMap`s.
     pub(super) fn hears_mode(&mut self, mode: Setup) {
         self.mode = mode;
         let (mode, freeze) = (self.mode_of(mode), mode.freeze());
@@ -191,7 +191,7 @@ impl Replica {
         }
     }
 
-    /// What it last read of the settings.
+    /// The `ConfigMap`s as it last read them.
     pub(super) fn mode(&self) -> Setup {
         self.mode
     }
@@ -212,14 +212,14 @@ impl Replica {
             }
             Process::Serving(world) => {
                 world.observe(observation);
-                // What is remembered of a node goes with it.
+                // A node's failures are kept only while the world has the node.
                 self.failures.retain(|node, _| world.serving(node).is_some());
             }
         }
     }
 
-    /// One decision: reads of unconfirmed claims, or the next node's, or the next pool's. In a line for a person, or an
-    /// error where the decision itself is wrong.
+    /// One decision: reads of unconfirmed claims, or the next node's, or the next pool's. Returns a line for a person,
+    /// or an error if the decision itself is wrong.
     pub(super) fn decide(&mut self, clock: Duration) -> Result<Option<String>, String> {
         let now = self.now(clock);
         let Process::Serving(world) = &mut self.process else { return Ok(None) };
@@ -268,7 +268,8 @@ impl Replica {
                 if let Some(patched) = patched {
                     let is_served = !decided::shown_in(world, self.runs, &node).is_empty();
                     let last = self.patched.insert(patched.clone(), clock);
-                    // The end of a question may be the later version that proves a block absent, which waits for nothing.
+                    // The end of a usage query may be the later version that proves a block absent, which waits for
+                    // nothing.
                     let is_clearing = matches!(
                         request,
                         Request::Write(Write::UsageQuery(query)) if query.step == QueryStep::Clear
@@ -283,7 +284,7 @@ impl Replica {
             }
             world.begin(&plan, now);
             if plan.saw_everything() && plan.requests().is_empty() {
-                // Whoever did what failed here, nothing of it is left to do.
+                // Another replica may have done it; there is nothing to retry.
                 self.failures.remove(&node);
             }
             let waits = match &plan.verdict {
@@ -343,7 +344,7 @@ impl Replica {
         }
     }
 
-    /// Nobody knows the outcome of a write: its request is late, or its answer lost. Returns the request if it has not
+    /// The outcome of a write is unknown: its request is late, or its answer lost. Returns the request if it has not
     /// reached the server yet, which it still may.
     pub(super) fn lose(&mut self, flight: usize) -> Option<(String, Option<Stray>)> {
         let Flight { request, stage } = self.in_flight.get_mut(flight)?;
@@ -354,7 +355,7 @@ impl Replica {
         Some((said, Flight { request: request.clone(), stage }.into_stray()))
     }
 
-    /// The server refuses a write that has not been done yet, as one that is overloaded does.
+    /// The server refuses a write that it has not done yet, as an overloaded server does.
     pub(super) fn refuse(&mut self, flight: usize, clock: Duration) -> Option<String> {
         if !matches!(self.in_flight.get(flight)?, Flight { request: Request::Write(_), stage: Stage::Sent }) {
             return None;

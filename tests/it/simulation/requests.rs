@@ -1,7 +1,7 @@
-//! How a request reaches the API server, in the JSON that `wire` makes of it, and what is learnt from the answer.
+//! How a request reaches the API server, in the JSON that `wire` makes of it, and how its answer is read.
 //!
-//! As `controller::execute` does, one call to the server at a time, so that anything can come between the two calls of
-//! a deletion.
+//! As in `controller::execute`, it makes one call to the server at a time, so any event can come between the two calls
+//! of a deletion.
 
 use std::rc::Rc;
 
@@ -27,12 +27,12 @@ pub(super) struct DecidedOn<'a> {
     pub(super) kind: Kind,
     pub(super) name: String,
     uid: &'a Uid,
-    /// None for the second half of a deletion, which is bound to the version that the first half brought.
+    /// None for the second half of a deletion, which is bound to the version that the first half made.
     revision: Option<AnyRevision>,
 }
 
 impl DecidedOn<'_> {
-    /// Safety rule 4: what a write was applied to is what it was decided on.
+    /// Safety rule 4: a write is applied only to the object and version that it was decided on.
     pub(super) fn is_of(&self, before: &Stored) -> Result<(), String> {
         if before.json["metadata"]["uid"] != self.uid.as_str() {
             return Err("was applied to another object than it was decided on".to_owned());
@@ -44,7 +44,7 @@ impl DecidedOn<'_> {
     }
 }
 
-/// What a write was decided on; `None` for one that creates an object.
+/// The version that a write was decided on; `None` for one that creates an object.
 pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
     let of = |kind, name: &str, uid, revision| Some(DecidedOn { kind, name: name.to_owned(), uid, revision });
     match write {
@@ -86,15 +86,15 @@ pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
 pub(super) enum Stage {
     /// It has not reached the server.
     Sent,
-    /// The first half of a deletion is done, which brought this version: our finalizer is gone.
+    /// The first half of a deletion is done, which removed our finalizer and made this version.
     Unfinalized(Revision),
-    /// The server has done it; the answer is on its way.
+    /// The server has done it; the answer is in flight.
     Answered(Answer, Seen),
-    /// It did not end in success: the object has to be read.
+    /// The object must be read: the request failed, created a CiliumNode, or has an unknown outcome.
     MustRead(Answer),
 }
 
-/// The server does a request, or the half of it whose turn it is.
+/// The server does a request, or the half that is next.
 pub(super) fn serve(request: &Request, stage: &Stage, store: &mut Store) -> Stage {
     let write = match request {
         Request::Read(_) => return Stage::Answered(Answer::Done, settle(request, store)),
@@ -142,7 +142,7 @@ pub(super) fn serve(request: &Request, stage: &Stage, store: &mut Store) -> Stag
     };
     match done {
         Ok(stage) => stage,
-        // The watch shows the outcome, and writing it twice does no harm.
+        // The watch shows the outcome, and a second write does no harm.
         Err(Refusal::Conflict(why)) if write.pool().is_some() => {
             Stage::Answered(Answer::Conflict(why), Seen::Nothing)
         }
@@ -164,7 +164,7 @@ fn serve_update(update: &ClaimUpdate, stage: &Stage, store: &mut Store) -> Resul
         revision = *brought;
     } else if let Some(patch) = block::drop_finalizer_patch(update) {
         return store.patch(Kind::Claim, &name, Part::Object, &patch).map(|patched| match &patched.object {
-            // Somebody had deleted it before, and the deletion was waiting for our finalizer only.
+            // A user had deleted it before, and only our finalizer had kept it.
             Object::Claim(claim) if claim.deleting && claim.finalizers.is_empty() => {
                 Stage::Answered(Answer::Done, Seen::Deleted(update.uid.clone()))
             }
@@ -174,7 +174,7 @@ fn serve_update(update: &ClaimUpdate, stage: &Stage, store: &mut Store) -> Resul
     }
     let precondition = Precondition { uid: update.uid.clone(), revision };
     let left = store.delete(Kind::Claim, &name, Some(&precondition))?;
-    // Somebody else's finalizer may keep it.
+    // The finalizer of another writer may keep it.
     let deleted = || Stage::Answered(Answer::Done, Seen::Deleted(update.uid.clone()));
     Ok(left.as_ref().map_or_else(deleted, answered))
 }
@@ -184,7 +184,7 @@ fn carrier_kind(revision: AnyRevision) -> Kind {
     if revision.within::<Custom>().is_some() { Kind::CiliumNode } else { Kind::Node }
 }
 
-/// The part of a CiliumNode that a change is of.
+/// The part of a CiliumNode that a change belongs to.
 fn part_of(change: &CarrierChange) -> Part {
     if change.is_of_status() { Part::Status } else { Part::Object }
 }
@@ -193,7 +193,7 @@ fn answered(stored: &Rc<Stored>) -> Stage {
     Stage::Answered(Answer::Done, seen(&stored.object))
 }
 
-/// What an answer tells that shows an object.
+/// The knowledge from an answer that shows an object.
 fn seen(object: &Object) -> Seen {
     match object.clone() {
         Object::CiliumNode(cilium_node) => Seen::CiliumNode(Box::new(cilium_node)),
@@ -204,7 +204,7 @@ fn seen(object: &Object) -> Seen {
     }
 }
 
-/// The consistent read that tells the outcome of a write, or a read that is a request of its own.
+/// The consistent read that settles a write, or a read that is a request of its own.
 pub(super) fn settle(request: &Request, store: &Store) -> Seen {
     let read =
         |kind, name: &str| store.object(kind, name).map_or_else(|| Seen::Absent(store.revision()), seen);
@@ -216,8 +216,8 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
         };
         return Seen::Node { as_of: *as_of, read_at: Revision::of(store.revision().number()), presence };
     }
-    // In crd mode nobody tells who has an address: a pod may have one before the server shows it, and the agent's consent
-    // has to do.
+    // In crd mode no read shows the pods with addresses. A pod may have one before the server shows it, so the agent's
+    // consent must be enough.
     if let Request::Read(Read::PodsOf(node, after)) = request {
         let agents = store.agent_pods.on(node).cloned().collect();
         return Seen::PodsOf {
@@ -235,7 +235,7 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
         Target::CiliumNode(node) => read(Kind::CiliumNode, node.as_str()),
         Target::ClaimsOf(node) => {
             let (mut claims, mut unreadable) = (Vec::new(), Vec::new());
-            // The server selects by the field, whatever else of the claim can be read.
+            // The server selects by the field, even if nothing else of the claim can be read.
             for stored in
                 store.claims_as_stored().filter(|stored| stored.json["spec"]["node"] == node.as_str())
             {
@@ -252,7 +252,7 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
     }
 }
 
-/// Whether a read shows that what was asked for is the case, whoever did it.
+/// Whether a read shows the requested state, even if another replica made it.
 pub(super) fn is_ours(request: &Request, seen: &Seen) -> bool {
     match (request, seen) {
         (Request::Write(Write::CreateClaim(new)), Seen::Claim(found)) => new.is_made_as(found),

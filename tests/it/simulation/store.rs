@@ -1,10 +1,10 @@
-//! The API server as far as the controller can tell: JSON objects of four kinds under one revision counter, creation
-//! that fails where the name exists, merge patches and deletions with preconditions, finalizers, consistent lists, and a
-//! history per kind.
+//! The API server as far as the controller can see it: JSON objects of four kinds under one revision counter. It has
+//! creation that fails where the name exists, merge patches and deletions with preconditions, finalizers, consistent
+//! lists, and a history per kind.
 //!
-//! What it shows is what `wire` reads from the JSON, once per version. Knows no rule of the product but those that the
-//! definitions of its kinds let the server enforce. A [`Defect`] makes it break one of its own, so that the rules can be
-//! seen to notice.
+//! It shows the objects that `wire` reads from the JSON, once per version. It knows only those rules of the product
+//! that the definitions of its kinds let the server enforce. With a [`Defect`] it breaks a rule of its own, to prove
+//! that the judge notices.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,22 +34,22 @@ pub(super) use agent_pods::AgentPods;
 /// A promise that the server breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Defect {
-    /// A claim whose name exists is created all the same.
+    /// A claim is created although its name exists.
     NamesAreNotUnique,
-    /// A patch is applied to whatever version there is.
+    /// A patch is applied to any version.
     VersionsAreIgnored,
 }
 
-/// Why the server does not do what it is asked to.
+/// The reason why the server refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The object is not as it was: 404, 409, or 422 about the uid.
+    /// The object has changed: 404, 409, or 422 about the uid.
     Conflict(String),
     /// The object would break a rule of its definition: 422.
     Invalid(String),
 }
 
-/// Which part of an object a patch is for.
+/// The part of an object that a patch is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Object,
@@ -63,19 +63,19 @@ pub(super) struct Precondition {
     pub(super) revision: Revision,
 }
 
-/// One version of an object: its JSON, and what the controller reads from it.
+/// One version of an object: its JSON, and the object that the controller reads from it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stored {
     pub(super) json: Value,
     pub(super) object: Object,
 }
 
-/// Something that a watch tells.
+/// An event of a watch.
 #[derive(Debug, Clone)]
 pub(super) struct Event {
     pub(super) at: Revision,
     pub(super) name: String,
-    /// The new version; `None` where the object went.
+    /// The new version; `None` if the object was deleted.
     stored: Option<Rc<Stored>>,
 }
 
@@ -92,31 +92,31 @@ impl Event {
     }
 }
 
-/// The API server and what it stores.
+/// The API server and its objects.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Store {
     /// The time of its wall clock.
     pub(super) wall: Timestamp,
     defect: Option<Defect>,
-    /// The mode of Cilium, by which what carries blocks is shown to the judges.
+    /// The mode of Cilium, which decides how the judge sees carriers.
     pub(super) mode: Mode,
     revision: u64,
     n_uids: u64,
     objects: BTreeMap<(Kind, String), Rc<Stored>>,
     history: BTreeMap<Kind, Vec<Event>>,
-    /// The kinds of which a webhook undoes every patch.
+    /// The kinds with a webhook that undoes every patch.
     pub(super) undone: BTreeSet<Kind>,
-    /// The Pods of Cilium's agents, which are told beside the kinds.
+    /// The Pods of Cilium's agents, which have a watch of their own.
     pub(super) agent_pods: AgentPods,
-    /// The addresses that the pods of nodes have, where that is told.
+    /// The addresses that the pods of nodes have, where a read of Pods shows them.
     pub(super) holders: BTreeMap<NodeName, BTreeMap<IpAddr, String>>,
-    /// What the server had to refuse although nobody may ask for it.
+    /// Requests that the server refused, and that no replica may send.
     objections: Vec<String>,
 }
 
 impl Store {
     pub(super) fn new(wall: Timestamp, mode: Mode, defect: Option<Defect>) -> Self {
-        // A store has a revision before there is anything of ours in it.
+        // A store has a revision before it has any object of ours.
         Self { wall, mode, defect, revision: 1, ..Self::default() }
     }
 
@@ -124,7 +124,7 @@ impl Store {
         Revision::of(self.revision)
     }
 
-    /// Notes a request that the server refuses whatever the versions are. The plan knows the rules, and sends none.
+    /// Records a request that the server refuses in any version. The planner knows the rules, and sends none.
     pub(super) fn object_to(&mut self, request: String) {
         self.objections.push(request);
     }
@@ -133,13 +133,13 @@ impl Store {
         &self.objections
     }
 
-    /// What the watch of `kind` says first after `cursor`.
+    /// The first event of `kind` after `cursor`.
     pub(super) fn event_after(&self, kind: Kind, cursor: Revision) -> Option<&Event> {
         let history = self.history.get(&kind)?;
         history.get(history.partition_point(|event| event.at <= cursor))
     }
 
-    /// Everything that happened to a kind.
+    /// All events of a kind.
     pub(super) fn history(&self, kind: Kind) -> &[Event] {
         self.history.get(&kind).map_or(&[], Vec::as_slice)
     }
@@ -194,7 +194,7 @@ impl Store {
         })
     }
 
-    /// What carries the blocks of a node, as the judges look at it.
+    /// The carrier of a node, as the judge sees it.
     pub(super) fn carrier(&self, name: &NodeName) -> Option<Cow<'_, CiliumNode>> {
         match self.mode {
             Mode::Kubernetes(field) => self.node(name).map(|node| Cow::Owned(shown_by_node(node, field))),
@@ -202,7 +202,7 @@ impl Store {
         }
     }
 
-    /// The same of every node.
+    /// The carriers of all nodes, as the judge sees them.
     pub(super) fn carriers(&self) -> Vec<Cow<'_, CiliumNode>> {
         match self.mode {
             Mode::Kubernetes(field) => {
@@ -258,7 +258,7 @@ impl Store {
         self.history.entry(kind).or_default().push(event);
     }
 
-    /// Removes an object with all its finalizers; `false` when there was none.
+    /// Removes an object with all its finalizers; `false` if there was none.
     pub(super) fn remove(&mut self, kind: Kind, name: &str) -> bool {
         if self.objects.remove(&(kind, name.to_owned())).is_none() {
             return false;
@@ -268,7 +268,7 @@ impl Store {
         true
     }
 
-    /// Goes back to what was stored at a revision, and goes on from there: later revisions are used twice.
+    /// Returns to the objects at a revision, and continues from there: later revisions are used twice.
     pub(super) fn restore(&mut self, at: u64) {
         self.revision = at;
         self.objects.clear();
@@ -300,8 +300,8 @@ impl Store {
 
     /// Applies a merge patch to one part of an object. One that changes nothing makes no new version.
     ///
-    /// An object that somebody deletes goes with its last finalizer; the server answers with the object that was asked
-    /// for, in the version before.
+    /// An object that is being deleted is gone with its last finalizer. The server then answers with the patched
+    /// object, under the version before.
     pub(super) fn patch(
         &mut self,
         kind: Kind,
@@ -310,7 +310,7 @@ impl Store {
         patch: &Value,
     ) -> Result<Rc<Stored>, Refusal> {
         if patch["metadata"]["uid"].is_null() {
-            // Versions are unique as long as the store is not restored from a backup, so no script is harmed by this.
+            // Versions are unique as long as the store is not restored from a backup, so scripts would not notice this.
             self.object_to(format!(
                 "a patch of {} {name} does not say which object it is for",
                 kind.as_str()
@@ -324,7 +324,7 @@ impl Store {
             if differs("resourceVersion") {
                 return Err(Refusal::Conflict("it is another version".to_owned()));
             }
-            // A patch of the status leaves the metadata alone before anything is compared.
+            // For a patch of the status, the server drops its metadata before it compares uids.
             if part == Part::Object && differs("uid") {
                 return Err(Refusal::Conflict("it is another object".to_owned()));
             }
@@ -336,7 +336,7 @@ impl Store {
         self.update(kind, name, &found, patched)
     }
 
-    /// Stores what an object has become, if the rules of its kind allow that.
+    /// Stores the new content of an object, if the rules of its kind allow that.
     fn update(
         &mut self,
         kind: Kind,
@@ -348,7 +348,7 @@ impl Store {
             copy(&mut after["metadata"], &found.json["metadata"], kept);
         }
         if let Some(metadata) = after["metadata"].as_object_mut() {
-            // Who wrote which field is not kept here, and removing it is no change.
+            // The store does not keep which writer wrote which field, so the removal of that is no change.
             metadata.remove("managedFields");
         }
         if after == found.json || self.undone.contains(&kind) {
@@ -367,7 +367,7 @@ impl Store {
         Ok(self.put(kind, name, after))
     }
 
-    /// Deletes an object; one with finalizers stays, marked, and is returned.
+    /// Deletes an object. One with finalizers stays, is marked, and is returned.
     pub(super) fn delete(
         &mut self,
         kind: Kind,
@@ -395,9 +395,9 @@ impl Store {
         Ok(Some(self.put(kind, name, marked)))
     }
 
-    /// Somebody else writes an object; `false` where that changes nothing.
+    /// A client other than the controller writes an object. Returns `false` if nothing changes.
     ///
-    /// The rules of the kind do not bind it: whoever stored the object may have had another version of the definition.
+    /// The rules of the kind do not bind it: that client may have had another version of the definition.
     pub(super) fn edit(&mut self, kind: Kind, name: &str, edit: impl FnOnce(&mut Value)) -> bool {
         let Some(found) = self.stored(kind, name).cloned() else { return false };
         let mut after = found.json.clone();
@@ -424,7 +424,7 @@ fn absent() -> Refusal {
     Refusal::Conflict("it does not exist".to_owned())
 }
 
-/// What the controller reads from an object.
+/// An object as the controller reads it.
 pub(super) fn read(kind: Kind, json: &Value) -> Object {
     fn as_kind<W: Wire>(json: &Value) -> Object {
         let watched: Watched<W> =
@@ -458,7 +458,7 @@ pub(super) fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// `json` with one of its fields as another object has it.
+/// `json` with one of its fields from another object.
 fn with_part_of(mut json: Value, other: &Value, part: &str) -> Value {
     copy(&mut json, other, part);
     json

@@ -1,4 +1,4 @@
-//! What must hold of what one process decides, as far as it knows the objects.
+//! The rules for the decisions of one process, as far as it knows the objects.
 
 use std::collections::BTreeSet;
 
@@ -33,8 +33,9 @@ pub(super) fn shown_in(world: &World, runs: Mode, node: &NodeName) -> Vec<Cidr> 
     .unwrap_or_default()
 }
 
-/// Where a node has one block of each family, and its carrier shows CIDRs without a claim, as far as this process knows: all
-/// of them become claims, if they are one of each family that pools have, and nothing else is claimed.
+/// The rule where a node has one block of each family, and its carrier shows CIDRs without a claim, as far as this
+/// process knows. All of them become claims, if they are one of each family that pools have, and nothing else is
+/// claimed.
 pub(super) fn is_all_that_stands(
     world: &World,
     runs: Mode,

@@ -1,4 +1,4 @@
-//! The watches of one controller process: four kinds, and the Pods of agents, each with a lag of its own.
+//! The watches of one controller process: four kinds, and the Pods of agents, each with its own lag.
 
 use cilium_node_ipam::model::agent::AgentNews;
 use cilium_node_ipam::model::kind::Kind;
@@ -11,20 +11,20 @@ use super::{Process, Replica};
 /// The watch of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Feed {
-    /// Not asked for yet.
+    /// Not requested yet.
     Off,
-    /// A list has been asked for when the store had come so far.
+    /// A list was requested when the store had reached this revision.
     Asked(Revision),
-    /// The list has been taken, at its own revision, and is on its way.
+    /// The list was taken, at its own revision, and is in flight.
     Taken { at_least: Revision, at: Revision, objects: Vec<Object> },
-    /// Events up to here have been told.
+    /// Events up to this revision were received.
     Following(Revision),
 }
 
 impl Replica {
-    /// The watch of a kind is silent until it speaks again.
+    /// The watch of a kind is silent until [`Self::hears_again`].
     pub(in super::super) fn goes_deaf_to(&mut self, kind: Kind) {
-        // A process that begins lists everything first.
+        // A process that starts lists everything first.
         if self.world().is_some() {
             self.deaf_to.insert(kind);
         }
@@ -35,13 +35,13 @@ impl Replica {
         self.is_deaf_to_agents = false;
     }
 
-    /// It hears no more of the Pods of agents until it hears again. It may never have heard of them: it serves all the
-    /// same.
+    /// It sees no more news of the agents' Pods until [`Self::hears_again`]. It may never have seen any: it serves all
+    /// the same.
     pub(in super::super) fn goes_deaf_to_agents(&mut self) {
         self.is_deaf_to_agents = true;
     }
 
-    /// The next piece of news of the Pods of agents, first all of them, in a line for a person.
+    /// Receives the next piece of news of the agents' Pods, first all of them. Returns a line for a person.
     pub(in super::super) fn hear_of_agents(&mut self, pods: &AgentPods) -> Option<String> {
         if self.is_deaf_to_agents {
             return None;
@@ -69,7 +69,7 @@ impl Replica {
         Some(told)
     }
 
-    /// The watch of `kind` broke and lists anew; what happens meanwhile is not told one by one.
+    /// The watch of `kind` broke and lists anew; events in between are not received one by one.
     pub(in super::super) fn relist(&mut self, kind: Kind, store: &Store) -> bool {
         let follows = matches!(self.feeds.get(&kind), Some(Feed::Following(_)));
         if follows {
@@ -78,7 +78,7 @@ impl Replica {
         follows
     }
 
-    /// It hears all there is of a kind, deaf or not.
+    /// Receives all news of a kind, deaf or not.
     pub(in super::super) fn hears_all_of(&mut self, kind: Kind, store: &Store) {
         let was_deaf = self.deaf_to.remove(&kind);
         while self.hear(kind, store).is_some() {}
@@ -87,7 +87,7 @@ impl Replica {
         }
     }
 
-    /// The next piece of news of `kind`, if there is any, in a line for a person.
+    /// Receives the next piece of news of `kind`, if there is any. Returns a line for a person.
     pub(in super::super) fn hear(&mut self, kind: Kind, store: &Store) -> Option<String> {
         if self.deaf_to.contains(&kind) {
             return None;

@@ -1,14 +1,15 @@
-//! What the definition of a NodeIPBlock lets the API server refuse, and what it refuses for every kind.
+//! The requests that the API server refuses, by the definition of a NodeIPBlock, by the rules for Nodes, and for every
+//! kind.
 //!
-//! The rules themselves are tested on a real API server (`tests/it/api_claim.rs`, `tests/it/api_table.rs`). Here they are
-//! evaluated on what was read, because the CEL of the definition takes a thousand times as long.
+//! The rules themselves are tested on a real API server (`tests/it/api_claim.rs`, `tests/it/api_table.rs`). Here they
+//! are evaluated on parsed objects, because the CEL of the definition takes a thousand times as long.
 
 use cilium_node_ipam::model::claim::Claim;
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::transitions::State;
 use serde_json::Value;
 
-/// Whether an object may be written as `after` when it is as `before`; the rule that it breaks otherwise.
+/// Whether an object may change from `before` to `after`; otherwise the rule that it breaks.
 pub(super) fn admit(before: &Object, after: &Object, old: &Value, new: &Value) -> Result<(), String> {
     let finalizers = |json: &Value| json["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     if new["metadata"]["deletionTimestamp"].is_string() {
