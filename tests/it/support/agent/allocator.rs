@@ -1,7 +1,7 @@
 //! The imitation of Cilium's crd-mode allocator (`pkg/ipam/crd.go`): its view of the CiliumNode, and its choices.
 //!
-//! No client, no task, no clock: versions of the CiliumNode go in, addresses and the next status come out. Where Cilium
-//! does something odd, so does this; the comments say what.
+//! No client, no task, no clock. It gets versions of the CiliumNode, and returns addresses and the next status. It
+//! imitates Cilium's oddities too, and the comments name them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,15 +16,15 @@ use crate::support::families::{Families, Family};
 #[derive(Debug)]
 pub(super) struct Allocator {
     families: Families,
-    /// What the allocator works on: the last version received, with the answers that were not written yet in it.
+    /// The allocator's own copy: the last version received, and in it the answers that were not written yet.
     own: Option<Arc<DynamicObject>>,
     /// The last version received, as the informer keeps it.
     seen: Option<Arc<DynamicObject>>,
-    /// By the canonical text of the address, as Cilium has it: another spelling in the pool is another address to it.
+    /// By the canonical text of the address, as in Cilium: for Cilium, another spelling in the pool is another address.
     allocated: BTreeMap<String, Taken>,
     /// Addresses of the node itself. One in the pool is used up without reaching a pod.
     excluded: BTreeSet<IpAddr>,
-    /// Whether the start has come past the wait for the pool. Before, marks of pool addresses are not answered.
+    /// Whether the start is past the wait for the pool. Before, marks of pool addresses are not answered.
     registered: bool,
     rng: fastrand::Rng,
 }
@@ -48,7 +48,8 @@ impl Allocator {
         }
     }
 
-    /// Takes over a version of the CiliumNode, or its deletion; true if the status is to be written because of it.
+    /// Takes over a version of the CiliumNode, or its deletion. Returns whether the status must be written because of
+    /// it.
     pub(super) fn receive(&mut self, object: Option<&Arc<DynamicObject>>) -> bool {
         let Some(object) = object else {
             self.own = None;
@@ -61,7 +62,7 @@ impl Allocator {
             return false;
         }
         self.own = Some(Arc::clone(object));
-        // A change of metadata alone drops the answers that were not written, and looks at nothing.
+        // A change of metadata alone discards the answers that were not written, and does nothing else.
         if before.is_some_and(|before| before.data == object.data) { false } else { self.answer_marks() }
     }
 
@@ -70,8 +71,8 @@ impl Allocator {
         self.seen.as_ref()
     }
 
-    /// Whether the pool is large enough for the start to go on. Both families count together, and entries that are
-    /// being released count too.
+    /// Whether the pool is large enough for the start to continue. Both families count together, including entries that
+    /// are being released.
     pub(super) fn has_minimum(&self, health: bool) -> bool {
         let Some(own) = &self.own else { return false };
         let ipam = &own.data["spec"]["ipam"];
@@ -97,13 +98,13 @@ impl Allocator {
                 return Ok(address);
             }
             if again {
-                // Here Cilium tries for ever, under its lock.
+                // Here Cilium retries forever, under its lock.
                 return Err(format!("the agent hangs: {address} is kept for {owner} and is the node's own"));
             }
         }
     }
 
-    /// Exactly this address, as a restart asks for it. Owners in the pool are not looked at.
+    /// Exactly this address, as a restart asks for it. The owners in the pool do not matter.
     pub(super) fn allocate(&mut self, address: IpAddr, owner: &str) -> Result<(), String> {
         let text = address.to_string();
         if self.allocated.contains_key(&text) {
@@ -131,13 +132,13 @@ impl Allocator {
         self.allocated.iter().filter_map(|(text, taken)| Some((text.parse().ok()?, taken.owner.as_str())))
     }
 
-    /// The whole object with the status as it is to be written now; none without a CiliumNode.
+    /// The whole object with the status that must be written now. `None` without a CiliumNode.
     pub(super) fn status(&self) -> Option<DynamicObject> {
         let mut object = DynamicObject::clone(self.own.as_ref()?);
         let used: Map<_, _> =
             self.allocated.iter().map(|(text, taken)| (text.clone(), taken.entry())).collect();
         let ipam = &mut object.data["status"]["ipam"];
-        // As Go's `omitempty`: what is empty is left out, so that an agent without addresses says nothing.
+        // As Go's `omitempty`: empty fields are omitted, so an agent without addresses reports nothing.
         if !used.is_empty() {
             ipam["used"] = used.into();
         } else if let Some(ipam) = ipam.as_object_mut() {
@@ -163,8 +164,8 @@ impl Allocator {
         let pool = own.data["spec"]["ipam"]["pool"].as_object().unwrap_or(&no_entries);
         let of_family =
             |text: &str| text.parse::<IpAddr>().ok().filter(|&address| Family::of(address) == family);
-        // An entry that is kept for this owner is given without a look at anything else: neither at whether it is in
-        // use already, nor at a release under way.
+        // An entry that is kept for this owner is given out unchecked: it may be in use already, or a release of it may
+        // be in progress.
         for (text, entry) in pool.iter().filter(|(_, entry)| !owner.is_empty() && entry["owner"] == owner) {
             if text.parse::<IpAddr>().is_err() {
                 return Err(format!("invalid custom ip {text} for {owner}. "));
@@ -193,7 +194,7 @@ impl Allocator {
         matches!(state, Some("marked-for-release" | "ready-for-release" | "released"))
     }
 
-    /// Answers what is marked for release, in the object that the next write of the status sends.
+    /// Answers the marks for release, in the object that the next write of the status sends.
     fn answer_marks(&mut self) -> bool {
         let Some(own) = &mut self.own else { return false };
         // Without a pool nothing is answered.

@@ -1,6 +1,7 @@
-//! The imitation of Cilium's node discovery (`pkg/nodediscovery`): what the agent writes of its Node on the CiliumNode.
+//! The imitation of Cilium's node discovery (`pkg/nodediscovery`): the facts about its Node that the agent writes on
+//! the CiliumNode.
 //!
-//! The agent reads the object, replaces the fields that are its own, and PUTs the whole; what others wrote stays.
+//! The agent reads the object, replaces its own fields, and PUTs the whole object. The fields of other writers stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use super::{Addresses, Started};
 use crate::support::families::{Families, Family};
 use crate::support::views::pod_cidrs;
 
-/// What the agent knows of its Node.
+/// The agent's knowledge of its Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LocalNode {
     pub(super) name: String,
@@ -22,7 +23,7 @@ pub(super) struct LocalNode {
     annotations: Option<BTreeMap<String, String>>,
     /// Type and address, in the order of the Node.
     addresses: Vec<(String, String)>,
-    /// What the mode kubernetes is about.
+    /// The CIDRs that the mode kubernetes uses.
     pub(super) pod_cidrs: Vec<String>,
 }
 
@@ -51,7 +52,7 @@ impl LocalNode {
         internal.filter_map(|(_, address)| address.parse().ok()).collect()
     }
 
-    /// Writes what is the agent's own into the CiliumNode.
+    /// Writes the agent's own fields into the CiliumNode.
     pub(super) fn mutate(&self, cilium_node: &mut DynamicObject, infra: &Started, families: Families) {
         cilium_node.metadata.owner_references = Some(vec![OwnerReference {
             api_version: "v1".into(),
@@ -63,7 +64,7 @@ impl LocalNode {
         cilium_node.metadata.labels.clone_from(&self.labels);
         cilium_node.metadata.annotations.clone_from(&self.annotations);
         let spec = &mut cilium_node.data["spec"];
-        // The router's address is kept until there is one to replace it.
+        // The router's address is kept until there is a new one.
         let kept = spec["addresses"].as_array().into_iter().flatten().filter(|entry| {
             let family = Family::of_text(entry["ip"].as_str().unwrap_or_default());
             let enabled = families.each().any(|enabled| enabled == family);
@@ -74,7 +75,7 @@ impl LocalNode {
         spec["addresses"] = kept.cloned().chain(of_node).chain(router).collect();
         spec["health"] = by_family(infra.health);
         spec["ingress"] = by_family(infra.ingress);
-        // Fixed for all imitations: the value means nothing to anyone but Cilium.
+        // Fixed for all imitations: the value matters only to Cilium.
         spec["bootid"] = "00000000-0000-4000-8000-000000000000".into();
     }
 }
@@ -103,7 +104,7 @@ fn by_family(addresses: Addresses) -> Value {
     object
 }
 
-/// Whether Cilium takes the annotation for its own: `cilium.io/` or a subdomain of it before the slash.
+/// Whether Cilium regards the annotation as its own: `cilium.io/` or a subdomain of it before the slash.
 fn is_ciliums(key: &str) -> bool {
     key.split_once('/').is_some_and(|(domain, _)| domain == "cilium.io" || domain.ends_with(".cilium.io"))
 }

@@ -1,7 +1,8 @@
-//! The imitation of one agent: its life from start to ready, its two writers, and what the CNI plugin asks of it.
+//! The imitation of one agent: its life from start to ready, its two writers, and the requests of the CNI plugin.
 //!
-//! The order of a start is that of Cilium's `configureDaemon`: CiliumNode written, pool waited for, pods restored, own
-//! addresses taken, CiliumNode written again; only then is `used` written unasked. Both writers PUT whole objects.
+//! A start has the order of Cilium's `configureDaemon`: the agent writes the CiliumNode, waits for the pool, restores
+//! the pods, takes its own addresses, and writes the CiliumNode again. Only then does it write `used` unasked. Both
+//! writers PUT whole objects.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,7 +24,7 @@ use super::{Addresses, Filled, Losses, RESTORED, Settings, Started, plain};
 use crate::support::families::Family;
 use crate::support::objects::Kind;
 
-/// How often node discovery tries a write before the agent ends itself.
+/// How often node discovery tries a write before the agent exits.
 const DISCOVERY_TRIES: u32 = 10;
 
 /// The pause between two such tries.
@@ -33,13 +34,13 @@ const DISCOVERY_BACKOFF: Duration = Duration::from_millis(500);
 /// that was missed.
 const STATUS_RETRY: Duration = Duration::from_millis(20);
 
-/// One imitated agent. Dropping it stops the process that it imitates; its pods go on holding their addresses.
+/// One imitated agent. Dropping it stops the imitated process; its pods keep holding their addresses.
 pub(crate) struct FakeAgent {
     inner: Arc<Inner>,
     life: JoinSet<()>,
 }
 
-/// What the agent's tasks and the shared watches have in common.
+/// The state that the agent's tasks and the shared watches share.
 pub(super) struct Inner {
     name: String,
     host: Arc<Host>,
@@ -48,9 +49,9 @@ pub(super) struct Inner {
     phase: watch::Sender<Phase>,
     /// The pool may have changed.
     received: Notify,
-    /// The Node has changed in what the agent copies.
+    /// A field of the Node that the agent copies has changed.
     node_changed: Notify,
-    /// The status is to be written.
+    /// The status must be written.
     status_wanted: Notify,
 }
 
@@ -126,7 +127,7 @@ impl FakeAgent {
         }
     }
 
-    /// Stops the process; the pods stay. Nothing of it is written any more when this returns.
+    /// Stops the process; the pods stay. After this returns it writes nothing more.
     pub(crate) async fn stop(&mut self) {
         self.life.shutdown().await;
         self.inner.phase.send_replace(Phase::Stopped);
@@ -202,7 +203,7 @@ impl Inner {
         self.received.notify_one();
     }
 
-    /// Takes over a version of the Node from the shared watch. A Node that is gone is not news to its agent.
+    /// Takes over a version of the Node from the shared watch. A deleted Node is not news to its agent.
     pub(super) fn node(&self, object: &DynamicObject) {
         let node = Some(LocalNode::of(object));
         let mut state = self.state();
@@ -227,9 +228,9 @@ impl Inner {
         }
     }
 
-    /// Forgets what a process forgets, and reads what a new one reads.
+    /// Forgets the state of the last process, and reads the objects that a new one reads.
     fn begin(&self) {
-        // A write that the last process wanted is not wanted by this one.
+        // The new process does not want a write that the last one wanted.
         let _ = self.status_wanted.notified().now_or_never();
         {
             let mut state = self.state();
@@ -237,7 +238,7 @@ impl Inner {
             state.ipam = Ipam::new(&self.settings, rng);
             state.restarts += 1;
         }
-        // A new process has heard of nothing.
+        // A new process has seen nothing yet.
         self.state().node = None;
         self.host.cache.show(&[Kind::Node, Kind::CiliumNode], &self.name, |kind, object| match kind {
             Kind::Node => self.node(object),
@@ -277,7 +278,7 @@ impl Inner {
             match self.settings.poll {
                 None if begins_with_cilium_node => self.received.notified().await,
                 None => self.node_changed.notified().await,
-                // Releases that poll do so by time alone.
+                // A version that polls does so by time alone.
                 Some(pause) => tokio::time::sleep(pause).await,
             }
         }
@@ -290,7 +291,7 @@ impl Inner {
             state.ipam.finish_restoring();
             Started { lost, ..state.infra.clone() }
         };
-        // This write has all that came before it. What comes from here on is written by `live`.
+        // This write includes every earlier change. `live` writes the later ones.
         let _ = self.node_changed.notified().now_or_never();
         self.write_cilium_node().await?;
         self.status_wanted.notify_one();
@@ -298,7 +299,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives every pod of the machine the addresses that it has, or takes its network away.
+    /// Restores the addresses of every pod of the machine. A pod whose addresses can't be restored loses its network.
     fn restore_pods(&self, state: &mut State) -> BTreeMap<String, String> {
         let mut lost = BTreeMap::new();
         for (owner, addresses) in state.pods.clone() {
@@ -377,7 +378,7 @@ impl Inner {
         Ok(got)
     }
 
-    /// Creates the CiliumNode, or replaces it with what the agent has to say. Ten failures end the agent.
+    /// Creates the CiliumNode, or replaces it with the agent's version. The agent exits after ten failures.
     async fn write_cilium_node(&self) -> Result<()> {
         let mut last = anyhow!("no Node");
         for _ in 0..DISCOVERY_TRIES {
@@ -404,7 +405,7 @@ impl Inner {
                 Ok(_) => return Ok(()),
                 Err(error) => last = error.into(),
             }
-            // As Cilium's agent does before it tries again.
+            // Cilium's agent waits as long before it retries.
             tokio::time::sleep(DISCOVERY_BACKOFF).await;
         }
         Err(last.context(format!(
@@ -416,7 +417,7 @@ impl Inner {
         Kind::CiliumNode.object(&self.name, json!({"spec": {"ipam": {}}}))
     }
 
-    /// Writes its report each time that is wanted, with pauses.
+    /// Writes its report each time that one is wanted, with pauses.
     async fn write_status(&self) {
         let mut last: Option<Instant> = None;
         loop {
@@ -427,7 +428,8 @@ impl Inner {
             last = Some(Instant::now());
             let Some(report) = self.state().ipam.report() else { continue };
             if matches!(report, Report::Whole(_)) && self.host.holdings.told().await.is_err() {
-                // The alarm is raised. Otherwise the oracle knows now what was given back, before it sees a block go.
+                // The alarm is raised. Otherwise the oracle now knows which addresses were given back, before it sees a
+                // block removed.
                 return;
             }
             let written = {
@@ -439,7 +441,7 @@ impl Inner {
                 }
             };
             if written.is_err() {
-                // Tried again after the same pause, from the version that the watch brings meanwhile.
+                // Retried after the same pause, from the version that the watch brings meanwhile.
                 tokio::time::sleep(STATUS_RETRY.saturating_sub(self.settings.update_rate)).await;
                 self.status_wanted.notify_one();
             }
@@ -458,7 +460,7 @@ fn manager() -> PostParams {
     PostParams { field_manager: Some("cilium-agent".to_owned()), ..PostParams::default() }
 }
 
-/// Agents of one test choose differently, and one agent chooses the same in each run.
+/// The agents of one test choose differently, and each agent chooses the same in every run.
 fn seed(settings: &Settings, name: &str, restarts: u64) -> u64 {
     // FNV-1a: the standard library's hashes may change with its version.
     name.bytes().fold(settings.seed.wrapping_mul(31).wrapping_add(restarts), |hash, byte| {

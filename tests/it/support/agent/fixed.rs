@@ -1,6 +1,6 @@
 //! The imitation of Cilium's allocator in the modes cluster-pool and kubernetes (`pkg/ipam/hostscope.go`).
 //!
-//! It takes the first CIDR of each family when the agent starts, and looks at nothing afterwards.
+//! It takes the first CIDR of each family when the agent starts, and ignores every later change.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::support::views::Published;
 pub(super) struct Fixed {
     families: Families,
     seen: Option<Arc<DynamicObject>>,
-    /// What the object that carries the CIDRs shows now.
+    /// The CIDRs that their carrier shows now.
     shown: Vec<IpNet>,
-    /// What was taken at the start.
+    /// The CIDRs that were taken at the start.
     ranges: Ranges,
     rng: fastrand::Rng,
 }
@@ -38,13 +38,13 @@ impl Fixed {
         self.seen.as_ref()
     }
 
-    /// What the CiliumNode shows counts.
+    /// Uses the CIDRs that the CiliumNode shows.
     pub(super) fn show_received(&mut self) {
         let shown = self.seen.as_ref().map(|object| Published::of(object).pod_cidrs).unwrap_or_default();
         self.show(&shown);
     }
 
-    /// What counts is this.
+    /// Uses these CIDRs.
     pub(super) fn show(&mut self, cidrs: &[String]) {
         self.shown = cidrs.iter().filter_map(|text| text.parse().ok()).collect();
     }
@@ -53,12 +53,12 @@ impl Fixed {
         self.shown.iter().copied().find(|cidr| Family::of(cidr.addr()) == family)
     }
 
-    /// Whether the start can go on: there is a CIDR of each family.
+    /// Whether the start can continue: there is a CIDR of each family.
     pub(super) fn has_minimum(&self) -> bool {
         self.families.each().all(|family| self.first(family).is_some())
     }
 
-    /// From here on nothing that is shown matters.
+    /// From now on the shown CIDRs do not matter.
     pub(super) fn register(&mut self) {
         self.ranges.each =
             self.families.each().filter_map(|family| self.first(family)).map(Range::new).collect();

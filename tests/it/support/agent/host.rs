@@ -1,5 +1,5 @@
-//! Where agents come from: one client and one list and watch per kind for all imitations of a test, and the way to
-//! start Cilium's own.
+//! The source of agents. All imitations of a test share one client, and one list and watch per kind. It also starts
+//! Cilium's own agents.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ use crate::support::control_plane::ControlPlane;
 use crate::support::holdings::Holdings;
 use crate::support::objects::Kind;
 
-/// Writes of all imitations in flight. Each real agent has a connection of its own, but the server has two cores here,
-/// and latency only grows beyond this.
+/// The maximum number of writes of all imitations in flight. Each real agent has a connection of its own, but the
+/// server has two cores here, and beyond this number only the latency grows.
 const PARALLEL: usize = 32;
 
 /// Makes agents. Clones make agents of one test.
@@ -31,7 +31,7 @@ pub(crate) struct AgentHost {
     logs: PathBuf,
 }
 
-/// What all agents of a test share.
+/// The parts that all agents of a test share.
 pub(super) struct Host {
     pub(super) cilium_nodes: Api<DynamicObject>,
     pub(super) cache: Arc<Cache>,
@@ -93,7 +93,7 @@ impl AgentHost {
         RealAgent::new(node, settings, Arc::clone(&self.host), self.kubeconfig.clone(), &self.logs)
     }
 
-    /// An agent of the kind that a script is run with.
+    /// An agent of the kind with which a script runs.
     pub(crate) fn agent_with(&self, make: Make, node: &str, settings: Settings) -> Agent {
         match make {
             Make::Fake => Agent::Fake(self.fake_with(node, settings)),
@@ -110,13 +110,13 @@ pub(crate) enum Make {
 }
 
 impl Host {
-    /// Lets the agent hear of the objects of its name, in place of an earlier one.
+    /// Sends news of the objects of its name to the agent, in place of an earlier agent.
     pub(super) fn enlist(&self, name: &str, agent: &Arc<Inner>) {
         let mut enlisted = self.enlisted.lock().unwrap_or_else(PoisonError::into_inner);
         enlisted.insert(name.to_owned(), Arc::downgrade(agent));
     }
 
-    /// Waits for leave to write. `None` would mean that the semaphore is closed, which nobody does.
+    /// Waits for permission to write. `None` would mean that the semaphore is closed, which does not happen.
     pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         self.writers.acquire().await.ok()
     }

@@ -24,7 +24,7 @@ pub(super) enum Ipam {
     Kubernetes(Fixed),
 }
 
-/// What an agent has to write.
+/// The next write of an agent.
 pub(super) enum Report {
     Status(DynamicObject),
     Whole(DynamicObject),
@@ -32,7 +32,7 @@ pub(super) enum Report {
 
 impl Ipam {
     /// # Panics
-    /// If the mode is none that agents are imitated in.
+    /// If agents are not imitated in the mode.
     pub(super) fn new(settings: &Settings, rng: fastrand::Rng) -> Self {
         let families = settings.families;
         match settings.ipam {
@@ -44,7 +44,8 @@ impl Ipam {
         }
     }
 
-    /// Takes over a version of the CiliumNode, or its deletion; true if there is something to write because of it.
+    /// Takes over a version of the CiliumNode, or its deletion. Returns whether something must be written because of
+    /// it.
     pub(super) fn receive(&mut self, object: Option<&Arc<DynamicObject>>) -> bool {
         match self {
             Self::Crd(allocator) => allocator.receive(object),
@@ -88,7 +89,7 @@ impl Ipam {
         matches!(self, Self::Kubernetes(_))
     }
 
-    /// Whether there is enough for the start to go on.
+    /// Whether there are enough addresses for the start to continue.
     pub(super) fn has_minimum(&self, health: bool) -> bool {
         match self {
             Self::Crd(allocator) => allocator.has_minimum(health),
@@ -106,7 +107,7 @@ impl Ipam {
         }
     }
 
-    /// Pods and agent have what they had, or other addresses.
+    /// Pods and agent have their old addresses, or other ones.
     pub(super) fn finish_restoring(&mut self) {
         match self {
             Self::MultiPool(pools) => pools.finish_restoring(),
@@ -148,7 +149,7 @@ impl Ipam {
         }
     }
 
-    /// What is to be written now; none where there is nothing to say.
+    /// The object that must be written now. `None` if there is nothing to report.
     pub(super) fn report(&mut self) -> Option<Report> {
         match self {
             Self::Crd(allocator) => allocator.status().map(Report::Status),

@@ -1,8 +1,8 @@
-//! Agents: what runs on each node of a Cilium cluster, as far as addresses go.
+//! Agents: the part of each node of a Cilium cluster that gives out addresses.
 //!
-//! Two of a kind. [`FakeAgent`] imitates the agent, thousands in one process. [`RealAgent`] is Cilium's own code, one
-//! process each. A script written for [`Agent`] runs on both; `agents.rs` holds one to the other. Every address that an
-//! agent gives to somebody is written to the [`Holdings`](super::holdings::Holdings).
+//! There are two kinds. [`FakeAgent`] imitates the agent, thousands in one process. [`RealAgent`] is Cilium's own code,
+//! one process each. A script written for [`Agent`] runs on both, and `agents.rs` compares them. Every address that an
+//! agent gives out is written to the [`Holdings`](super::holdings::Holdings).
 
 mod allocator;
 mod discovery;
@@ -27,39 +27,39 @@ pub(crate) use fake::FakeAgent;
 pub(crate) use host::{AgentHost, Make};
 pub(crate) use real::RealAgent;
 
-/// How an agent is configured.
+/// The configuration of an agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) families: Families,
     /// The mode, as `ipam` of `cilium-config` names it.
     pub(crate) ipam: &'static str,
-    /// The Cilium pool of pods that ask for none, as `ipam-default-ip-pool` names it; in mode multi-pool.
+    /// The Cilium pool for pods that ask for none, as `ipam-default-ip-pool` names it; in mode multi-pool.
     pub(crate) default_pool: &'static str,
-    /// Whether the agent annotates its Node, and reads what others have annotated; in mode kubernetes.
+    /// Whether the agent annotates its Node, and reads the annotations of other writers; in mode kubernetes.
     pub(crate) annotate: bool,
-    /// Cilium's own agents only: the release.
+    /// Cilium's own agents only: the agent version.
     pub(crate) release: Release,
     /// Whether the health endpoint has addresses.
     pub(crate) health: bool,
     /// Whether Cilium's ingress has addresses.
     pub(crate) ingress: bool,
-    /// The minimum time between two writes of `status.ipam.used`. Cilium's default is 15 s, and 1 s is the harness's.
+    /// The minimum time between two writes of `status.ipam.used`. Cilium's default is 15 s, the harness's is 1 s.
     pub(crate) update_rate: Duration,
-    /// Imitations only: how often a starting agent looks for its pool. Cilium's agent does so each 5 s; `None` is at
-    /// each change, which spares a test the wait and a cluster nothing.
+    /// Imitations only: the interval in which a starting agent looks for its pool. Cilium's agent does so each 5 s.
+    /// `None` means at each change, which spares a test the wait and a cluster nothing.
     pub(crate) poll: Option<Duration>,
-    /// Imitations only: what the choice of addresses starts from, beside the node's name.
+    /// Imitations only: the seed for the choice of addresses, beside the node's name.
     pub(crate) seed: u64,
     /// Cilium's own agents only: the kubeconfig by which it finds a server that is not the usual one, such as a proxy.
     pub(crate) server: Option<PathBuf>,
-    /// What it means that a pod's address could not be restored.
+    /// The meaning of a pod's address that could not be restored.
     pub(crate) losses: Losses,
 }
 
-/// A release of Cilium whose agent is tested.
+/// A version of Cilium whose agent is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// It ignores fences, and writes what it uses each 15 s.
+    /// It ignores fences, and writes its use each 15 s.
     Oldest,
     /// The first whose agents are fully supported.
     V1_14,
@@ -80,12 +80,12 @@ impl Release {
     }
 }
 
-/// What it means that a pod has lost its network.
+/// The meaning of a pod that has lost its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Losses {
     /// The test has failed.
     Alarm,
-    /// The test makes it happen.
+    /// The test causes it.
     Expected,
 }
 
@@ -137,7 +137,7 @@ impl Addresses {
     }
 }
 
-/// What an agent said when it was up.
+/// The report of an agent that has started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Started {
     pub(crate) router: Addresses,
@@ -152,7 +152,7 @@ pub(crate) struct Started {
 pub(crate) struct Filled {
     /// Owner and addresses, in the order of the request.
     pub(crate) allocated: Vec<(String, Addresses)>,
-    /// Why it ended early.
+    /// The reason why it stopped early.
     pub(crate) error: Option<String>,
 }
 
@@ -163,7 +163,7 @@ pub(crate) enum Agent {
 }
 
 impl Agent {
-    /// Starts it. It makes its CiliumNode and waits for addresses; see [`Agent::wait_ready`]. Pods that had addresses
+    /// Starts it. It creates its CiliumNode and waits for addresses; see [`Agent::wait_ready`]. Pods that had addresses
     /// when it was stopped are restored.
     pub(crate) fn start(&mut self) -> Result<()> {
         match self {
@@ -188,7 +188,7 @@ impl Agent {
         }
     }
 
-    /// An address of every family out of this Cilium pool, where the agent is Cilium's own.
+    /// An address of every family from this Cilium pool, where the agent is Cilium's own.
     pub(crate) async fn allocate_from(&self, pool: &str, owner: &str) -> Result<Addresses> {
         match self {
             Self::Fake(_) => bail!("an imitation has one pool"),
@@ -220,7 +220,7 @@ impl Agent {
         }
     }
 
-    /// Stops the agent's process; its pods go on.
+    /// Stops the agent's process; its pods keep their addresses.
     pub(crate) async fn stop(&mut self) -> Result<()> {
         match self {
             Self::Fake(agent) => agent.stop().await,
@@ -238,7 +238,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Halts the process of a real agent (`STOP`) or lets it go on (`CONT`). An imitation has none.
+    /// Halts the process of a real agent (`STOP`) or continues it (`CONT`). An imitation has none.
     pub(crate) async fn signal(&self, signal: &str) -> Result<()> {
         match self {
             Self::Fake(agent) => bail!("{} is no process", agent.name()),
@@ -246,7 +246,7 @@ impl Agent {
         }
     }
 
-    /// From its next start on it runs in this mode, where it is Cilium's own.
+    /// Sets the mode from its next start on, where the agent is Cilium's own.
     pub(crate) fn change_mode(&mut self, ipam: &'static str) -> Result<()> {
         match self {
             Self::Fake(_) => bail!("an imitation keeps its mode"),
@@ -255,7 +255,7 @@ impl Agent {
         Ok(())
     }
 
-    /// From its next start on this is its default Cilium pool, where it is Cilium's own.
+    /// Sets the default Cilium pool from its next start on, where the agent is Cilium's own.
     pub(crate) fn change_default_pool(&mut self, name: &'static str) -> Result<()> {
         match self {
             Self::Fake(_) => bail!("an imitation has no pool of another name"),
@@ -280,10 +280,10 @@ impl Agent {
     }
 }
 
-/// What restored addresses have behind the name of their pod. Old agents put no space between the two.
+/// The text that restored addresses have after the name of their pod. Old agents put no space between the two.
 const RESTORED: &str = " [restored]";
 
-/// The owner without what a restart adds.
+/// The owner without the text that a restart adds.
 pub(crate) fn plain(owner: &str) -> &str {
     owner.strip_suffix(RESTORED.trim_start()).map_or(owner, str::trim_end)
 }

@@ -1,8 +1,9 @@
-//! The imitation of Cilium's multi-pool allocator (`pkg/ipam/multipool.go`), with one Cilium pool: what it says that it
-//! needs, what it takes, and what it gives back.
+//! The imitation of Cilium's multi-pool allocator (`pkg/ipam/multipool.go`) with one Cilium pool: the addresses that it
+//! requests, the CIDRs that it takes, and those that it gives back.
 //!
-//! No client, no task, no clock: versions of the CiliumNode go in, addresses and the next version come out. The Cilium
-//! agent looks after its pools once per minute, and at news at most every 15 s; this one at each of its reports.
+//! No client, no task, no clock. It gets versions of the CiliumNode, and returns addresses and the next version.
+//! Cilium's agent checks its pools once per minute, and after news at most every 15 s. This one checks them at each of
+//! its reports.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,10 +16,10 @@ use serde_json::{Map, Value, json};
 use super::range::{Range, Ranges};
 use crate::support::families::{Families, Family};
 
-/// The Cilium pool whose CIDRs are blocks of ours.
+/// The Cilium pool with our blocks.
 const POOL: &str = "default";
 
-/// Cilium's default of what an agent allocates in advance, and the step in which it asks.
+/// Cilium's default for the addresses that an agent allocates in advance, and the step of its requests.
 const STEP: u128 = 8;
 
 /// The allocator of one node.
@@ -27,11 +28,11 @@ pub(super) struct Pools {
     families: Families,
     seen: Option<Arc<DynamicObject>>,
     ranges: Ranges,
-    /// Given back, and still shown as far as it has heard.
+    /// Given back, and still shown in the last version that it received.
     released: BTreeSet<IpNet>,
-    /// Taken off while in use: nothing is allocated from them any more.
+    /// Removed while in use: nothing is allocated from them any more.
     removed: BTreeSet<IpNet>,
-    /// Who has asked in vain.
+    /// The owners whose requests were refused.
     pending: BTreeSet<(Family, String)>,
     /// Whether the pods of the machine are restored. Before, nothing is given back.
     has_restored: bool,
@@ -52,12 +53,12 @@ impl Pools {
         }
     }
 
-    /// Takes over a version of the CiliumNode, or its deletion; true if there is something to write on it.
+    /// Takes over a version of the CiliumNode, or its deletion. Returns whether something must be written on it.
     pub(super) fn receive(&mut self, object: Option<&Arc<DynamicObject>>) -> bool {
         self.seen = object.cloned();
         let Some(object) = object else { return false };
         let allocated = object.data["spec"]["ipam"]["pools"]["allocated"].as_array();
-        // Where its entry is missing, it goes on with what it has.
+        // If its entry is missing, it keeps using its CIDRs.
         if let Some(entry) = allocated.into_iter().flatten().find(|entry| entry["pool"] == POOL) {
             let texts = entry["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
             let shown: Vec<IpNet> = texts.filter_map(|text| text.parse().ok()).collect();
@@ -88,7 +89,7 @@ impl Pools {
         }
     }
 
-    /// Whether the start can go on: there is a free address of each family.
+    /// Whether the start can continue: there is a free address of each family.
     pub(super) fn has_minimum(&self) -> bool {
         let has_any = |family| self.ranges.of(family).any(|range| range.n_free() > 0);
         self.families.each().all(has_any)
@@ -128,13 +129,14 @@ impl Pools {
         self.ranges.of(family).map(Range::n_taken).sum()
     }
 
-    /// What is in use or asked for, rounded up to one whole step beyond.
+    /// The addresses in use or requested, rounded up, and one step more.
     fn needed(&self, family: Family) -> u128 {
         let n_pending = self.pending.iter().filter(|(of, _)| *of == family).count() as u128;
         ((self.n_used(family) + n_pending).div_ceil(STEP) + 1) * STEP
     }
 
-    /// The CiliumNode as it is to be written now; none where it says that already. Gives back what is not needed.
+    /// The CiliumNode that must be written now. `None` if it says the same already. Gives back the CIDRs that are not
+    /// needed.
     pub(super) fn report(&mut self) -> Option<DynamicObject> {
         self.seen.as_ref()?;
         if self.has_restored {
@@ -181,7 +183,8 @@ impl Pools {
         if cidrs.is_empty() { json!([]) } else { json!([{"pool": POOL, "cidrs": cidrs}]) }
     }
 
-    /// Gives back what is empty and not needed, the last first, and takes again what it needs of what it gave back.
+    /// Gives back the CIDRs that are empty and not needed, the last first. Takes back released ones that it needs
+    /// again.
     fn release_excess(&mut self, family: Family) {
         let wanted = self.needed(family) - self.n_used(family);
         let mut free: u128 = self.ranges.of(family).map(Range::n_free).sum();
@@ -203,7 +206,7 @@ impl Pools {
                 kept.push(range);
             }
         }
-        // So each time the order is the other way round, as Cilium has it.
+        // So the order is reversed each time, as in Cilium.
         self.ranges.each = kept;
     }
 }

@@ -1,4 +1,4 @@
-//! The CIDRs out of which an agent gives addresses by itself, as Cilium does in every mode but crd.
+//! The CIDRs from which an agent gives addresses by itself, as Cilium does in every mode but crd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::support::families::Family;
 
-/// A CIDR, and what is taken of it.
+/// A CIDR, and the addresses that are taken of it.
 #[derive(Debug)]
 pub(super) struct Range {
     pub(super) cidr: IpNet,
@@ -24,7 +24,7 @@ impl Range {
         Family::of(self.cidr.addr())
     }
 
-    /// The first and the last address that is given to anybody: of more than two all but the ends.
+    /// The first and the last address that may be given out: of more than two, all but the outermost.
     fn given(&self) -> (u128, u128) {
         let (first, last) = (number(self.cidr.network()), number(self.cidr.broadcast()));
         if last - first < 2 { (first, last) } else { (first + 1, last - 1) }
@@ -43,7 +43,7 @@ impl Range {
         last - first + 1 - self.n_taken()
     }
 
-    /// Takes a free address: one at random, or the next free one.
+    /// Takes a free address: a random one, or the next free one.
     pub(super) fn take_any(&mut self, rng: &mut fastrand::Rng) -> Option<IpAddr> {
         if self.n_free() == 0 {
             return None;
@@ -56,7 +56,7 @@ impl Range {
         Some(self.address(chosen))
     }
 
-    /// Takes exactly this address, if it is given to anybody and nobody has it.
+    /// Takes exactly this address, if it may be given out and is free.
     pub(super) fn take(&mut self, address: IpAddr) -> bool {
         let (first, last) = self.given();
         let number = number(address);
@@ -81,7 +81,7 @@ impl Range {
     }
 }
 
-/// The CIDRs of an agent, and who has which address of them.
+/// The CIDRs of an agent, and the owners of their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     /// In the order in which it allocates from them.
@@ -94,7 +94,7 @@ impl Ranges {
         self.each.iter().filter(move |range| range.family() == family)
     }
 
-    /// Any free address of a family, out of the first range that is open and has one.
+    /// Any free address of a family, from the first range that is open and has one.
     pub(super) fn allocate_next(
         &mut self,
         family: Family,
@@ -108,7 +108,7 @@ impl Ranges {
         Some(address)
     }
 
-    /// Exactly this address; false if it is in no range, or in use.
+    /// Exactly this address. `false` if it is in no range, or in use.
     pub(super) fn allocate(&mut self, address: IpAddr, owner: &str) -> bool {
         let is_taken = self.each.iter_mut().any(|range| range.take(address));
         if is_taken {

@@ -1,6 +1,6 @@
-//! Cilium's own agent as a process: the wrapper that speaks its protocol and remembers what a machine remembers.
+//! Cilium's own agent as a process: the wrapper that speaks its protocol and remembers the state of its machine.
 //!
-//! A machine keeps its pods and the agent's state directory when the agent restarts; the process is told both.
+//! A machine keeps its pods and the agent's state directory when the agent restarts. The process gets both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,10 +19,10 @@ use crate::support::control_plane::tool;
 use crate::support::peer::{Heard, Peer, Speaker};
 use crate::support::signals;
 
-/// Any command but start. Four thousand allocations take seconds.
+/// For any command but start. Four thousand allocations take seconds.
 const ASK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The start waits for addresses; how long the test waits for the start is the test's business.
+/// The start waits for addresses. The test decides how long it waits for the start.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// One agent process, or the machine on which it could run.
@@ -39,7 +39,7 @@ pub(crate) struct RealAgent {
     machine: Mutex<Machine>,
 }
 
-/// What outlives the process.
+/// The state that outlives the process.
 #[derive(Default)]
 struct Machine {
     pods: BTreeMap<String, Addresses>,
@@ -76,8 +76,8 @@ impl RealAgent {
         self.start_by(command)
     }
 
-    /// Starts it by this command of the protocol (`tests/agent/README.md`); what the machine remembers is in it. Pods of
-    /// such an agent are the business of whoever asks it ([`Self::ask`]).
+    /// Starts it by this command of the protocol (`tests/agent/README.md`), which includes the state of the machine.
+    /// The pods of such an agent are the business of the caller of [`Self::ask`].
     pub(crate) fn start_by(&mut self, command: Value) -> Result<()> {
         if self.process.is_some() {
             bail!("{}: already started", self.name);
@@ -122,12 +122,12 @@ impl RealAgent {
         self.starting.try_join_next().map(|answer| answer?)
     }
 
-    /// Whether its present process has told of such an event (`tests/agent/README.md`).
+    /// Whether its present process has reported such an event (`tests/agent/README.md`).
     pub(crate) fn has_told_of(&self, event: &str) -> bool {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).contains(event)
     }
 
-    /// A command of the protocol. An answer that says no is an answer too.
+    /// Sends a command of the protocol. A refusal is an answer too.
     pub(crate) async fn ask(&self, command: Value) -> Result<Value> {
         self.speaker()?.ask_leniently(command, ASK_TIMEOUT).await
     }
@@ -149,7 +149,7 @@ impl RealAgent {
         self.settings.ipam = ipam;
     }
 
-    /// The next start is with this default pool. Pods keep theirs, which an agent remembers of each.
+    /// Sets the default pool for the next start. Pods keep theirs, which an agent remembers of each.
     pub(crate) fn change_default_pool(&mut self, name: &'static str) {
         let before = std::mem::replace(&mut self.settings.default_pool, name);
         let mut machine = self.machine();
@@ -171,7 +171,7 @@ impl RealAgent {
         Ok(self.record(owner, &answer))
     }
 
-    /// An address of every family out of this Cilium pool.
+    /// An address of every family from this Cilium pool.
     pub(crate) async fn allocate_from(&self, pool: &str, owner: &str) -> Result<Addresses> {
         let command = json!({"cmd": "allocate", "owner": owner, "pool": pool});
         let answer = self.speaker()?.ask(command, ASK_TIMEOUT).await?;
@@ -279,7 +279,7 @@ impl RealAgent {
         got
     }
 
-    /// What a start has changed: pods without network, and addresses of the agent's own.
+    /// The changes by a start: pods without network, and addresses of the agent itself.
     fn take_over(&self, started: &Started) {
         let mut machine = self.machine();
         let holdings = &self.host.holdings;
