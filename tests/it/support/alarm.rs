@@ -1,7 +1,7 @@
-//! The alarm: the first thing that went wrong anywhere in a test, and the news that wake those who wait.
+//! The alarm: the first failure anywhere in a test, and the bell that wakes waiting tasks.
 //!
-//! Violations arrive while a test waits for something else. Whoever waits, waits under the alarm, so that the failure
-//! that is reported is the cause and not the time-out that follows from it.
+//! Violations arrive while a test waits for something else. Every wait is under the alarm, so that the reported failure
+//! is the cause and not the time-out that follows from it.
 
 use std::future::Future;
 
@@ -39,7 +39,7 @@ impl Alarm {
     pub(crate) async fn raised(&self) -> anyhow::Error {
         match self.0.subscribe().wait_for(Option::is_some).await {
             Ok(what) => anyhow!("{}", what.as_deref().unwrap_or_default()),
-            // Not reached: self holds the sender that would have to be gone.
+            // Not reached: self holds the sender, so it is not dropped.
             Err(gone) => anyhow!(gone),
         }
     }
@@ -54,7 +54,7 @@ impl Alarm {
     }
 }
 
-/// Says that something may have changed. What, is for the listener to look up: rings are merged.
+/// Says that something may have changed. The listener must look the change up: rings are merged.
 #[derive(Clone, Debug)]
 pub(crate) struct Bell(watch::Sender<u64>);
 
@@ -67,7 +67,7 @@ impl Bell {
         self.0.send_modify(|rings| *rings += 1);
     }
 
-    /// A listener that hears every ring from now on.
+    /// A listener for every ring from now on.
     pub(crate) fn listen(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }

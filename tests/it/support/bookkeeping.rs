@@ -1,5 +1,5 @@
-//! Whether the running controllers know what the objects say: what a controller serves at `/metrics` is compared with a
-//! count of the objects, and its own comparison of everything derived must have found nothing since.
+//! Whether the running controllers agree with the objects. The metrics of a controller are compared with a count of the
+//! objects. Its own comparison of everything derived must have found no difference since.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use super::views::Claim;
 /// The pause between two looks at `/metrics`, which is at most a second old.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is logged by a controller whose bookkeeping is broken.
+/// The log of a controller with broken bookkeeping contains one of these.
 const BROKEN: [&str; 2] = ["panicked at", "BrokenInvariant"];
 
 /// Series by name and labels.
@@ -26,7 +26,7 @@ type Metrics = BTreeMap<String, String>;
 pub(crate) async fn wait_agreement(dir: &Path, cluster: &Cluster, deadline: Duration) -> Result<()> {
     assert_unbroken(dir)?;
     for address in files(dir, "address") {
-        // Whoever ends a controller takes its address away.
+        // A controller that is stopped has no address any more.
         let limit = tokio::time::Instant::now() + deadline;
         let mut first = None;
         loop {
@@ -59,11 +59,11 @@ pub(crate) fn assert_unbroken(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the controller has and the objects have not, or the other way round.
+/// A difference between the controller and the objects.
 fn difference(first: &Metrics, now: &Metrics, cluster: &Cluster) -> Option<String> {
     let value = |metrics: &Metrics, name: &str| metrics.get(name).cloned().unwrap_or_default();
     let checks = "cilium_node_ipam_self_checks_total";
-    // One may have been under way at the first look.
+    // One self-check may have been in progress at the first look.
     let (before, after): (u64, u64) = (value(first, checks).parse().ok()?, value(now, checks).parse().ok()?);
     if after < before + 2 {
         return Some(format!("{} self-checks so far", after - before));
@@ -74,7 +74,7 @@ fn difference(first: &Metrics, now: &Metrics, cluster: &Cluster) -> Option<Strin
     })
 }
 
-/// What the objects say, as a controller would serve it.
+/// The metrics that a controller should serve for these objects.
 fn expected(cluster: &Cluster) -> Metrics {
     let mut expected = Metrics::new();
     expected.insert("cilium_node_ipam_self_check_differences".to_owned(), "0".to_owned());

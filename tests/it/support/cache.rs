@@ -1,8 +1,8 @@
 //! The shared watch cache: the newest seen version of every object of the four kinds, and news of every change.
 //!
-//! One list and watch per kind serves the whole test process: every wait, and every imitated agent. The cache is late
-//! as every watch is; what must be true at one moment is read from the server instead. It outlives restarts of the API
-//! server, and never forgets an object before a complete list has shown it to be gone.
+//! One list and watch per kind serves the whole test process: every wait, and every imitated agent. The cache is late,
+//! as every watch is. Facts that must be true at one moment are read from the server instead. The cache survives
+//! restarts of the API server. It forgets an object only after a complete list without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -19,17 +19,17 @@ use tokio::task::JoinSet;
 use super::alarm::Bell;
 use super::objects::Kind;
 
-/// The pause before a list or watch that failed is tried again. It replaces client-go's back-off, which starts at
-/// 800 ms; a test that restarts the API server has no use for the growth.
+/// The pause before a retry of a failed list or watch. It replaces client-go's back-off, which starts at 800 ms; a test
+/// that restarts the API server has no use for the growth.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// How long the first lists may take; five thousand CiliumNodes take three seconds.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What changed: the object's kind, its name, and its version, or `None` if it is gone.
+/// A change: the object's kind, its name, and its version, or `None` if it was deleted.
 pub(crate) type Listener = Box<dyn Fn(Kind, &str, Option<&Arc<DynamicObject>>) + Send + Sync>;
 
-/// The cache; it stops following when it is dropped.
+/// The cache. Dropping it stops its watches.
 pub(crate) struct Cache {
     client: Client,
     shared: Arc<Shared>,
@@ -68,8 +68,8 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Forgets everything and begins anew, for a store that went back: a watch from a revision that it does not know
-    /// any more is silent, and what is listed now is older than what was known.
+    /// Forgets everything and starts anew, for a store that was restored to an earlier state. A watch from a revision
+    /// that such a store does not know is silent, and a list returns older versions than those in the cache.
     pub(crate) async fn begin_anew(&self) -> Result<()> {
         {
             let mut kept = self.shared.kept();
@@ -81,7 +81,7 @@ impl Cache {
         self.begin().await
     }
 
-    /// Follows every kind from a list on; returns when each was listed.
+    /// Follows every kind from a list on. Returns when each kind was listed.
     async fn begin(&self) -> Result<()> {
         let mut news = self.shared.bell.listen();
         let mut followers = JoinSet::new();
@@ -119,7 +119,7 @@ impl Cache {
             .unwrap_or_default()
     }
 
-    /// Shows what is known of these objects. No listener is told of a newer version before this returns.
+    /// Shows the known versions of these objects. No listener gets a newer version before this returns.
     pub(crate) fn show(&self, kinds: &[Kind], name: &str, mut take: impl FnMut(Kind, &Arc<DynamicObject>)) {
         let kept = self.shared.kept();
         for kind in kinds {
@@ -129,8 +129,8 @@ impl Cache {
         }
     }
 
-    /// Calls `listener` for every later change, in the order of the watch. It must neither block nor call the cache.
-    /// Whoever finds a version in the cache finds that the listeners have heard of it.
+    /// Calls `listener` for every later change, in the order of the watch. It must neither block nor call the cache. A
+    /// version is visible in the cache only after the listeners got it.
     pub(crate) fn subscribe(&self, listener: Listener) {
         self.shared.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(listener));
     }
@@ -143,7 +143,7 @@ impl Shared {
 
     fn keep(&self, kind: Kind, mut object: DynamicObject) {
         let Some(name) = object.metadata.name.clone() else { return };
-        // Half of the bytes, and a PUT without them leaves them alone.
+        // They are half of the bytes, and a PUT without them leaves them unchanged.
         object.metadata.managed_fields = None;
         let object = Arc::new(object);
         let mut kept = self.kept();
@@ -167,7 +167,7 @@ impl Shared {
         self.bell.ring();
     }
 
-    /// Tells the listeners, while nobody can look at what is kept.
+    /// Calls the listeners, while nothing can read the cache.
     fn tell(
         &self,
         _kept: &MutexGuard<'_, Kept>,
@@ -198,7 +198,7 @@ async fn follow(kind: Kind, client: Client, shared: Arc<Shared>) {
             Ok(Event::Delete(object)) => {
                 shared.forget(kind, object.metadata.name.as_deref().unwrap_or_default());
             }
-            // The server is away, or the watch was too old: the watcher goes on by itself.
+            // The server is away, or the watch was too old. The watcher recovers by itself.
             Err(_) => tokio::time::sleep(RETRY).await,
         }
     }

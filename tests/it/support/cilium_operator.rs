@@ -13,13 +13,13 @@ use super::rig::Rig;
 /// Its caches are those of a small cluster; the machine may be busy with other tests.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running operator; it ends when this is dropped.
+/// A running operator. Dropping it stops the operator.
 pub(crate) struct CiliumOperator {
     peer: Peer,
 }
 
 impl CiliumOperator {
-    /// Starts one that allocates for this mode, with these flags of Cilium's beside, and returns when it runs.
+    /// Starts an operator that allocates for this mode, with these further flags of Cilium's, and returns when it runs.
     pub(crate) async fn start(rig: &Rig, ipam: &str, flags: &[&str]) -> Result<Self> {
         let families = rig.control_plane.options.families;
         let mut command = Command::new(tool("NODEIPAM_OPERATOR", "operator-1.20"));
@@ -45,7 +45,7 @@ impl CiliumOperator {
         Ok(Self { peer })
     }
 
-    /// Ends it, and returns when it is gone.
+    /// Stops it, and returns when it has exited.
     pub(crate) async fn end(mut self) -> Result<()> {
         self.peer.kill().await
     }

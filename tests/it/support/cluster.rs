@@ -1,4 +1,5 @@
-//! The cluster as an administrator has it: Nodes and pools are made, changed and deleted here, and everything is seen.
+//! The cluster as an administrator has it: Nodes and pools are made, changed and deleted here, and every object is
+//! seen.
 //!
 //! Waits end on news from the watch cache, never on a clock, and never later than the first alarm.
 
@@ -24,7 +25,7 @@ use super::views::{Claim, Published, pod_cidrs};
 /// How many requests of an administrator are in flight at once; the API server's CPU is the limit from about eight on.
 const PARALLEL: usize = 16;
 
-/// How long the watch may take to show what was written.
+/// How long the watch may take to show a write.
 const SHOWN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The cluster as seen with the administrator's rights.
@@ -147,12 +148,12 @@ impl Cluster {
         self.cache.objects(kind)
     }
 
-    /// The watch cache, for those who listen to it themselves.
+    /// The watch cache, for callers that listen to it themselves.
     pub(crate) fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 
-    /// What the CiliumNode carries, if there is one.
+    /// The addresses that the CiliumNode carries, if there is one.
     pub(crate) fn published(&self, node: &str) -> Option<Published> {
         self.object(Kind::CiliumNode, node).map(|object| Published::of(&object))
     }
@@ -163,7 +164,7 @@ impl Cluster {
         claims.filter(|claim| claim.node == node).collect()
     }
 
-    /// Waits until `look` gives something. `what` completes the sentence "waited in vain for …".
+    /// Waits until `look` returns something. `what` completes the sentence "waited in vain for …".
     pub(crate) async fn wait_for<T>(
         &self,
         what: &str,
@@ -173,7 +174,7 @@ impl Cluster {
         let mut news = self.bell.listen();
         let seen = async {
             loop {
-                // Marked before the look, so that what rings during the look is looked at again.
+                // Marked before the look, so that a ring during the look causes another look.
                 news.mark_unchanged();
                 if let Some(found) = look().await? {
                     return Ok(found);
@@ -219,7 +220,7 @@ impl Cluster {
         .await
     }
 
-    /// The selected nodes with a carrier that have not got their addresses.
+    /// The selected nodes with a carrier that do not have their addresses yet.
     pub(crate) fn unserved(&self) -> Result<Vec<String>> {
         let pools: Vec<_> = self.objects(Kind::Pool);
         let selectors = pools.iter().map(|pool| selector(pool)).collect::<Result<Vec<_>>>()?;

@@ -1,8 +1,8 @@
 //! A real etcd and a real kube-apiserver, and the oracle that reads every version of every claim and CiliumNode.
 //!
-//! They run in processes of their own, of the binary that `make tools` builds, on free ports and in a directory that
-//! goes away with them. A violation that the oracle reports raises the alarm at once. A test that leaves nothing but
-//! objects hands them on to the next ([`servers`](super::servers)).
+//! They run in their own processes, from the binary that `make tools` builds, on free ports. Their directory is deleted
+//! with them. A violation that the oracle reports raises the alarm at once. A test that leaves only objects behind
+//! passes the servers on to the next test ([`servers`](super::servers)).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use super::peer::Speaker;
 use super::servers::{START_TIMEOUT, Servers};
 use super::tails;
 
-/// kube-apiserver may wait a minute for requests in flight when it is asked to end.
+/// kube-apiserver may wait a minute for requests in flight before it exits.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Every other command; the oracle first catches up with the store.
+/// For every other command. The oracle first catches up with the store.
 const ASK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the chart renders for the modes crd and multi-pool.
+/// The chart's output for the modes crd and multi-pool.
 const RIGHTS: &str = "tests/it/install/rendered/multi-pool.yaml";
 
-/// How the control plane is started.
+/// The options of a control plane.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// The families that the agents run, as `cilium-config` says.
+    /// The families of the agents, as `cilium-config` says.
     pub(crate) families: Families,
     /// The mode of Cilium, as `cilium-config` says.
     pub(crate) ipam: &'static str,
@@ -42,11 +42,11 @@ pub(crate) struct Options {
     pub(crate) annotations: bool,
     /// Whether `cilium-config` exists.
     pub(crate) cilium_config: bool,
-    /// Whether etcd writes through to the disk. Needed only where a machine that loses its power is the subject.
+    /// Whether etcd writes through to the disk. Only a test of a machine that loses its power needs it.
     pub(crate) fsync: bool,
     /// Directories of CRDs besides Cilium's; by default this repository's, if it has any.
     pub(crate) crds: Vec<PathBuf>,
-    /// What else is applied, in order; by default the rights of the controller, if this repository has them.
+    /// Other manifests to apply, in order. By default the rights of the controller, if this repository has them.
     pub(crate) manifests: Vec<PathBuf>,
 }
 
@@ -72,7 +72,7 @@ impl Options {
         Self { families, ..Self::default() }
     }
 
-    /// For tests without the product: of its kinds there are only claims, and those of any form.
+    /// For tests without the product. Of its kinds only claims exist, and a claim may have any form.
     pub(crate) fn without_product(families: Families) -> Self {
         let claims = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/lenient-nodeipblocks.yaml");
         Self { crds: vec![claims], manifests: Vec::new(), ..Self::of(families) }
@@ -97,9 +97,9 @@ impl Target {
 
 /// The running control plane.
 pub(crate) struct ControlPlane {
-    /// May do everything.
+    /// Has all rights.
     pub(crate) admin: Client,
-    /// May do what the product's manifests allow it.
+    /// Has the rights that the product's manifests grant it.
     pub(crate) controller: Client,
     pub(crate) admin_kubeconfig: PathBuf,
     pub(crate) controller_kubeconfig: PathBuf,
@@ -107,7 +107,7 @@ pub(crate) struct ControlPlane {
     pub(crate) server: String,
     pub(crate) options: Options,
     pub(crate) alarm: Alarm,
-    /// What the control plane said when it was ready.
+    /// The event of the control plane when it was ready.
     pub(crate) ready: Value,
     /// `None` only while this is dropped.
     servers: Option<Servers>,
@@ -117,16 +117,15 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts the servers and returns when they answer. They end with this.
+    /// Starts the servers and returns when they answer. Dropping this stops them.
     ///
-    /// # Panics
-    /// If the binary was not built: no test may pass because it is missing.
+    /// # Panics If the binary was not built: a missing binary must not let a test pass.
     pub(crate) async fn start(options: Options) -> Result<Self> {
         let servers = Servers::start(&options).await?;
         Self::with(servers, options, false).await
     }
 
-    /// As [`ControlPlane::start`], or with servers that another test has left as they were.
+    /// As [`ControlPlane::start`], or with servers that another test has left unchanged.
     pub(crate) async fn borrow(options: Options) -> Result<Self> {
         let servers = Servers::renewed_or_started(&options).await?;
         Self::with(servers, options, true).await
@@ -158,7 +157,7 @@ impl ControlPlane {
         self.servers.as_ref().expect("only drop takes them")
     }
 
-    /// Says that what happens to these servers can't be undone: no other test gets them.
+    /// Marks these servers as changed for good: no other test gets them.
     pub(crate) fn keep_to_this_test(&self) {
         self.handed_on.store(false, Ordering::Relaxed);
     }
@@ -167,39 +166,39 @@ impl ControlPlane {
         self.servers().peer.ask(command, deadline).await
     }
 
-    /// Prints the ends of all logs, those of the servers too.
+    /// Prints the last lines of all logs, including those of the servers.
     pub(crate) fn print_tails(&self) {
         tails::print(self.dir());
         tails::print(self.servers_dir());
     }
 
-    /// Where processes of the test keep their logs; it goes away with the control plane.
+    /// The directory for the logs of the test's processes. It is deleted with the control plane.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Where the servers keep their data; it goes away with them.
+    /// The directory with the data of the servers. It is deleted with them.
     pub(crate) fn servers_dir(&self) -> &Path {
         self.servers().dir()
     }
 
-    /// The process id of the supervisor, whose death takes the servers along.
+    /// The process id of the supervisor. The servers die with it.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.servers().peer.pid()
     }
 
-    /// What gives commands to the control plane, for those who outlive a borrow.
+    /// The sender of commands to the control plane, for users that outlive a borrow.
     pub(crate) fn speaker(&self) -> Arc<Speaker> {
         Arc::clone(self.servers().peer.speaker())
     }
 
-    /// Asks a server to end, and returns when it has.
+    /// Asks a server to exit, and returns when it has.
     pub(crate) async fn stop(&self, target: Target) -> Result<()> {
         self.keep_to_this_test();
         self.ask(json!({"cmd": "stop", "target": target.name()}), STOP_TIMEOUT).await.map(drop)
     }
 
-    /// Ends a server without giving it a chance, and returns when it is gone.
+    /// Kills a server, and returns when it has exited.
     pub(crate) async fn kill(&self, target: Target) -> Result<()> {
         self.keep_to_this_test();
         self.ask(json!({"cmd": "kill", "target": target.name()}), ASK_TIMEOUT).await.map(drop)
@@ -216,14 +215,14 @@ impl ControlPlane {
         self.ask(json!({"cmd": "backup"}), START_TIMEOUT).await.map(drop)
     }
 
-    /// Puts the last copy in the place of the store. Both servers start again, and the oracle begins anew with what
-    /// the store holds then.
+    /// Replaces the store with its last copy. Both servers start again, and the oracle starts anew with the content of
+    /// the store.
     pub(crate) async fn restore(&self) -> Result<()> {
         self.keep_to_this_test();
         self.ask(json!({"cmd": "restore"}), START_TIMEOUT).await.map(drop)
     }
 
-    /// What the oracle makes of everything that was written before this call.
+    /// The oracle's verdict on everything that was written before this call.
     pub(crate) async fn oracle(&self) -> Result<OracleReport> {
         let answer = self.ask(json!({"cmd": "oracle"}), ASK_TIMEOUT).await?;
         serde_json::from_value(answer).context("the oracle's report")
@@ -236,13 +235,13 @@ impl ControlPlane {
         self.ask(command, ASK_TIMEOUT).await.map(drop)
     }
 
-    /// Says how long a claim may be Releasing from now on; it is a minute at first.
+    /// Limits the time that a claim may be Releasing from now on. The first limit is a minute.
     pub(crate) async fn limit_releasing(&self, limit: Duration) -> Result<()> {
         let command = json!({"cmd": "limit", "releasing": format!("{}ms", limit.as_millis())});
         self.ask(command, ASK_TIMEOUT).await.map(drop)
     }
 
-    /// Tells the oracle what the agent of `node` took and gave back; what was given back comes first.
+    /// Reports to the oracle which addresses the agent of `node` gave back, and then which ones it took.
     pub(crate) async fn holds(&self, node: &str, add: &[&str], remove: &[&str]) -> Result<()> {
         let command = json!({"cmd": "holds", "node": node, "add": add, "remove": remove});
         self.ask(command, ASK_TIMEOUT).await.map(drop)
@@ -258,13 +257,13 @@ impl ControlPlane {
         self.ask(json!({"cmd": "compact", "behindOracle": true}), ASK_TIMEOUT).await.map(drop)
     }
 
-    /// Turns on or off the deletion of CiliumNodes whose Node is gone, as Kubernetes' garbage collector does it.
+    /// Turns on or off the deletion of CiliumNodes of deleted Nodes, as Kubernetes' garbage collector does it.
     pub(crate) async fn collect_garbage(&self, collect: Collect) -> Result<()> {
         let enabled = matches!(collect, Collect::On);
         self.ask(json!({"cmd": "gc", "enabled": enabled}), ASK_TIMEOUT).await.map(drop)
     }
 
-    /// Fails if anything was found, by the oracle or by anyone else who raises the alarm.
+    /// Fails if the oracle found anything, or if another part raised the alarm.
     pub(crate) async fn assert_clean(&self) -> Result<()> {
         self.alarm.check()?;
         let report = self.oracle().await?;
@@ -277,7 +276,7 @@ impl ControlPlane {
 }
 
 impl Drop for ControlPlane {
-    /// Hands the servers on, unless the test has failed or has done to them what can't be undone.
+    /// Passes the servers on, unless the test has failed or has changed them for good.
     fn drop(&mut self) {
         let Some(servers) = self.servers.take() else { return };
         let sound = !std::thread::panicking() && self.alarm.check().is_ok();
@@ -296,8 +295,7 @@ pub(crate) enum Collect {
 
 /// The path of a program that `make tools` builds, or that `variable` names.
 ///
-/// # Panics
-/// If it is missing: no test may pass because of that.
+/// # Panics If it is missing: a missing program must not let a test pass.
 pub(crate) fn tool(variable: &str, name: &str) -> PathBuf {
     let path = std::env::var_os(variable)
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("build/bin").join(name), PathBuf::from);

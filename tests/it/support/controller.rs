@@ -1,6 +1,6 @@
 //! The product as its users run it: the binary, in a process of its own.
 //!
-//! What it logs goes to a file beside the control plane's; on failure the rig prints the end of it.
+//! Its log is a file beside the control plane's. On failure the rig prints the last lines.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,25 @@ use super::control_plane::ControlPlane;
 use super::proxy::Proxy;
 use super::{signals, tails};
 
-/// From start to `/readyz`: the lists of a large cluster lie in it, on a machine that is busy with other tests.
+/// From start to `/readyz`, with the lists of a large cluster, on a machine that is busy with other tests.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The pause between two looks at its HTTP server or its log. The process has no channel to this one, so it has to be asked.
+/// The pause between two looks at its HTTP server or its log. The process can't notify this one, so this one polls.
 const PROBE_PAUSE: Duration = Duration::from_millis(25);
 
-/// From SIGTERM to the end: writes in flight are waited for.
+/// From SIGTERM to the exit. The controller waits for its writes in flight.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A whole dry run: it lists everything and plans once.
+/// For a complete dry run: it lists everything and plans once.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a controller compares its state with all objects, unless a test sets it. One that finds a difference exits.
+/// How often a controller compares its state with all objects, unless a test sets it. A controller exits at a
+/// difference.
 const SELF_CHECK_INTERVAL: [&str; 2] = [SELF_CHECK_FLAG, "1s"];
 const SELF_CHECK_FLAG: &str = "--self-check-interval";
 
-/// Every finding has its own line: of many at once, the rest would be in a count, and how many come at once varies.
+/// Logs every finding on its own line. Otherwise findings beyond a number are only counted, and how many come at once
+/// varies.
 const LOG_FILTER: &str = "cilium_node_ipam::controller::report::finding_log=debug";
 
 /// The flag of a controller that takes part in an election.
@@ -43,7 +45,7 @@ pub(crate) const ELECTED: &str = "--leader-elect=true";
 /// Numbers the log files of this process.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// A running controller; it is killed when this is dropped.
+/// A running controller. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Controller {
     child: Child,
@@ -93,14 +95,14 @@ impl Controller {
         Ok(Self { child, log, address_file })
     }
 
-    /// Starts one and waits until it is ready.
+    /// Starts a controller and waits until it is ready.
     pub(crate) async fn start_ready(control_plane: &ControlPlane, flags: &[&str]) -> Result<Self> {
         let mut controller = Self::start(control_plane, flags)?;
         control_plane.alarm.over(controller.wait_ready()).await?;
         Ok(controller)
     }
 
-    /// Returns when `/readyz` says 200. A controller that ends instead is an error.
+    /// Returns when `/readyz` says 200. It is an error if the controller exits instead.
     pub(crate) async fn wait_ready(&mut self) -> Result<()> {
         let limit = tokio::time::Instant::now() + READY_TIMEOUT;
         loop {
@@ -126,8 +128,8 @@ impl Controller {
         get(&self.address_file, path).await
     }
 
-    /// Returns when `look` accepts the answer to a GET of `path`, which is an error as long as nobody listens. An error of
-    /// `look` ends it. `what` is what is waited for.
+    /// Returns when `look` accepts the answer to a GET of `path`. The answer is an error as long as the port is closed.
+    /// An error of `look` is returned at once. `what` names the awaited answer.
     pub(crate) async fn wait_answer(
         &self,
         path: &str,
@@ -149,7 +151,7 @@ impl Controller {
         }
     }
 
-    /// Returns how it ended by itself.
+    /// Waits until it exits by itself, and returns its exit status.
     pub(crate) async fn wait_ended(mut self, deadline: Duration) -> Result<ExitStatus> {
         match tokio::time::timeout(deadline, self.child.wait()).await {
             Ok(status) => Ok(status?),
@@ -170,7 +172,7 @@ impl Controller {
         &self.log
     }
 
-    /// Returns when a line of its log has these words. It has no channel to this process, so the file is looked at.
+    /// Returns when a line of its log has these words. The process can't notify this one, so this polls the file.
     pub(crate) async fn wait_logged(&self, words: &str, deadline: Duration) -> Result<()> {
         let limit = tokio::time::Instant::now() + deadline;
         while !std::fs::read_to_string(&self.log)?.contains(words) {
@@ -182,12 +184,12 @@ impl Controller {
         Ok(())
     }
 
-    /// Ends it as the kernel or a power cut would, and returns when it is gone.
+    /// Kills it as the kernel or a power cut would, and returns when it has exited.
     pub(crate) async fn sigkill(mut self) -> Result<()> {
         self.child.kill().await.context("killing the controller")
     }
 
-    /// Asks it to end, as Kubernetes does, and returns how it did.
+    /// Asks it to exit, as Kubernetes does, and returns its exit status.
     pub(crate) async fn sigterm_and_wait(mut self) -> Result<ExitStatus> {
         self.signal("TERM").await?;
         match tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await {
@@ -198,7 +200,7 @@ impl Controller {
         }
     }
 
-    /// Halts it (`STOP`) or lets it go on (`CONT`), as a suspended virtual machine would be.
+    /// Halts it (`STOP`) or continues it (`CONT`), like a virtual machine that is suspended.
     pub(crate) async fn signal(&self, signal: &str) -> Result<()> {
         let pid = self.child.id().context("the controller has ended")?;
         signals::send(pid, signal).await
@@ -206,9 +208,9 @@ impl Controller {
 }
 
 impl Drop for Controller {
-    /// Takes its address away with it: the port is free for a controller of another test.
+    /// Removes its address file: another test's controller may get the port.
     fn drop(&mut self) {
-        // It may be about to write the address. Where it was waited for, this does nothing.
+        // It may be about to write the address. After a wait for its exit, this does nothing.
         let _ = self.child.start_kill();
         let _ = std::fs::remove_file(&self.address_file);
     }
@@ -226,13 +228,13 @@ pub(crate) async fn get(address_file: &Path, path: &str) -> Result<(u16, String)
     Ok((code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
 }
 
-/// What a fresh controller would write now, or read first in order to, one line each.
+/// The next writes of a fresh controller, and the reads before them, one line each.
 pub(crate) async fn dry_run(control_plane: &ControlPlane) -> Result<Vec<String>> {
     let text = dry_run_output(control_plane).await?;
     let proposed: Vec<_> =
         text.lines().filter(|line| line.starts_with("would ")).map(str::to_owned).collect();
-    // The last line proves that it came to its end and that no line was missed. A read is proposed where a write
-    // depends on it, and is none itself.
+    // The last line proves that the dry run is complete and that no line was missed. A read is proposed where a write
+    // depends on it, and does not count as a write.
     let n_writes = proposed.iter().filter(|line| !line.starts_with("would first ")).count();
     let end = format!("proposed {}", counted(n_writes, "write"));
     if text.lines().last() != Some(end.as_str()) {
@@ -259,12 +261,13 @@ pub(crate) async fn dry_run_output(control_plane: &ControlPlane) -> Result<Strin
     Ok(text.into_owned())
 }
 
-/// Without an election, unless a test asks for one: what follows a killed controller would wait for the end of its lease.
+/// Without an election, unless a test asks for one: the successor of a killed controller would wait until its lease
+/// expires.
 fn election<'a>(flags: &[&str]) -> Option<&'a str> {
     (!flags.contains(&ELECTED)).then_some("--leader-elect=false")
 }
 
-/// The leave to write in the mode of the cluster, where that is not given anyway.
+/// The permission to write in the mode of the cluster, where it is not the default.
 fn modes(control_plane: &ControlPlane) -> Vec<&'static str> {
     match (control_plane.options.ipam, control_plane.options.annotations) {
         ("crd", _) => Vec::new(),
@@ -279,8 +282,8 @@ pub(crate) async fn assert_no_writes_proposed(control_plane: &ControlPlane) -> R
     if writes.is_empty() { Ok(()) } else { bail!("a fresh controller would write:\n{}", writes.join("\n")) }
 }
 
-/// The product's binary: what `NODEIPAM_CONTROLLER` names, what cargo built for this test, or what lies beside or above
-/// this program (an example lies one directory below).
+/// The product's binary: the one that `NODEIPAM_CONTROLLER` names, or the one that cargo built for this test, or the
+/// one beside or above this program. An example is one directory below.
 fn program() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("NODEIPAM_CONTROLLER") {
         return Ok(named.into());

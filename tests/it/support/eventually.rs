@@ -1,5 +1,5 @@
-//! Waits for what announces nothing, so that it has to be looked at again and again: a Prometheus, a port of the product,
-//! or what the API server takes in by itself. What rings a bell is waited for by [`super::cluster::Cluster::wait_for`].
+//! Polls for facts that nothing announces: of a Prometheus, of a port of the product, or of the API server itself. For
+//! facts that ring a bell, [`super::cluster::Cluster::wait_for`] waits.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Returns what `look` finds. An error of it says what is missing still; the last one is the outcome after the deadline.
+/// Returns the result of `look`. An error of `look` says why it is not there yet. After the deadline, the last error is
+/// returned.
 pub(crate) async fn eventually<T>(deadline: Duration, mut look: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let limit = Instant::now() + deadline;
     loop {

@@ -1,4 +1,4 @@
-//! What the oracle says, in the words of its protocol.
+//! The reports of the oracle, in the words of its protocol.
 
 use serde::Deserialize;
 
@@ -25,7 +25,7 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// The state of the oracle. The lists end at a thousand entries, the totals do not.
+/// The state of the oracle. The lists have at most a thousand entries, the totals count all.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OracleReport {

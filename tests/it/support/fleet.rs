@@ -1,4 +1,4 @@
-//! A fleet: nodes with imitated agents that join, fill up, leave and come back, for tests under load.
+//! A fleet: nodes with imitated agents that join, fill up, leave and return, for tests under load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,8 +52,8 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Waits until all agents serve pods, or for this long: for replicas without an election, which promise no more than
-    /// that no address is on two nodes.
+    /// Waits until all agents serve pods, or for this long. Replicas without an election promise only that no address
+    /// is on two nodes.
     pub(crate) async fn wait_ready_or(&self, at_most: Duration) -> Result<()> {
         let late = tokio::time::timeout(at_most, self.wait_ready(at_most * 2)).await.is_err();
         if late {
@@ -81,13 +81,13 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Waits until the CiliumNodes of these are gone: a machine does not come back faster.
+    /// Waits until the CiliumNodes of these are deleted: a machine does not return faster.
     pub(crate) async fn wait_gone(&self, names: &[String], deadline: Duration) -> Result<()> {
         let gone = async || Ok(names.iter().all(|name| self.rig.cluster.published(name).is_none()));
         self.rig.cluster.wait_until("CiliumNodes to be collected", deadline, gone).await
     }
 
-    /// Waits until these nodes have at least so many blocks published.
+    /// Waits until each of these nodes has at least this number of published blocks.
     pub(crate) async fn wait_blocks(&self, names: &[String], count: usize, deadline: Duration) -> Result<()> {
         let n_blocks =
             |name: &String| self.rig.cluster.published(name).map_or(0, |published| published.pod_cidrs.len());
@@ -96,7 +96,7 @@ impl<'a> Fleet<'a> {
         self.rig.cluster.wait_until(&what, deadline, have).await
     }
 
-    /// As [`Fleet::wait_blocks`], or for this long; as [`Fleet::wait_ready_or`].
+    /// As [`Fleet::wait_blocks`], or for this long, like [`Fleet::wait_ready_or`].
     pub(crate) async fn wait_blocks_or(
         &self,
         names: &[String],
@@ -109,7 +109,7 @@ impl<'a> Fleet<'a> {
         self.rig.cluster.alarm.check()
     }
 
-    /// Waits until nothing is left half done: every claim is on its CiliumNode, or cools.
+    /// Waits until no work is half done: every claim is on its CiliumNode, or cools.
     pub(crate) async fn wait_nothing_leaks(&self, deadline: Duration) -> Result<()> {
         let settled = async || Ok(self.unsettled().is_empty());
         let waited = self
@@ -120,8 +120,8 @@ impl<'a> Fleet<'a> {
         waited.with_context(|| format!("neither on a CiliumNode nor cooling: {:?}", self.unsettled()))
     }
 
-    /// As [`Fleet::wait_nothing_leaks`], and every block of a node that went is free again: whatever cools would
-    /// otherwise be due at some time after the end of the test.
+    /// As [`Fleet::wait_nothing_leaks`], and every block of a deleted node is free again. Otherwise a cooling block
+    /// would be due at some time after the end of the test.
     pub(crate) async fn wait_all_cooled(&self, deadline: Duration) -> Result<()> {
         self.wait_nothing_leaks(deadline).await?;
         let all_held = async || {
@@ -145,7 +145,7 @@ impl<'a> Fleet<'a> {
         unsettled.map(|claim| format!("{} {} of {}", claim.state, claim.cidr, claim.node)).collect()
     }
 
-    /// Starts one more pod on every node, growing where it must: what was promised can be used.
+    /// Starts one more pod on every node, which grows where it must: the promised addresses can be used.
     pub(crate) async fn wait_one_more_pod_each(&mut self, deadline: Duration) -> Result<()> {
         self.n_fills += 1;
         for (name, agent) in &self.agents {

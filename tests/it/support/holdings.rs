@@ -1,7 +1,7 @@
-//! Which agent holds which address, told by the agents themselves at the moment they take or give back one.
+//! Which agent holds which address. The agents report it themselves when they take an address or give it back.
 //!
-//! This is the truth that the product must not break, and it needs no object of the API: two nodes that hold one
-//! address raise the alarm here at once. The oracle is told too, in the same order.
+//! This is the truth that the product must not break, and it needs no object of the API. If two nodes hold one address,
+//! the alarm is raised here at once. The oracle gets the same reports in the same order.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -16,13 +16,13 @@ use tokio::task::JoinSet;
 use super::alarm::{Alarm, Bell};
 use super::peer::Speaker;
 
-/// The oracle answers in milliseconds; the control plane may be busy with its own start.
+/// The oracle answers in milliseconds, but the control plane may be busy with its own start.
 const TELL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Addresses in one message to the oracle: a line of some 100 kB at most.
+/// The maximum number of addresses in one message to the oracle: a line of some 100 kB.
 const BATCH: usize = 2048;
 
-/// The registry. Clones are one registry.
+/// The registry. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Holdings(Arc<Shared>);
 
@@ -37,9 +37,9 @@ struct Shared {
 #[derive(Default)]
 struct Books {
     holders: HashMap<IpAddr, Holder>,
-    /// Not told to the oracle yet. It grows only as far as agents outrun one round trip on the loopback.
+    /// Not yet sent to the oracle. It grows only as far as agents outrun one round trip on the loopback.
     untold: Vec<Change>,
-    /// Whether a message to the oracle is under way.
+    /// Whether a message to the oracle is in flight.
     telling: bool,
 }
 
@@ -56,7 +56,7 @@ struct Change {
 }
 
 impl Holdings {
-    /// A registry that also tells the oracle behind `speaker`, from a task of `tasks`.
+    /// A registry that also reports to the oracle behind `speaker`, from a task of `tasks`.
     pub(crate) fn new(alarm: Alarm, bell: Bell, speaker: Arc<Speaker>, tasks: &mut JoinSet<()>) -> Self {
         let shared = Arc::new(Shared {
             books: Mutex::default(),
@@ -94,14 +94,14 @@ impl Holdings {
         self.0.write(books, node, address, false);
     }
 
-    /// The machine of `node` is gone, and its pods with it.
+    /// The machine of `node` is lost, and its pods with it.
     pub(crate) fn lose(&self, node: &str) {
         for (address, _) in self.of(node) {
             self.give_back(node, address);
         }
     }
 
-    /// What `node` holds: address and owner.
+    /// The addresses that `node` holds, with their owners.
     pub(crate) fn of(&self, node: &str) -> BTreeMap<IpAddr, String> {
         let books = self.0.books();
         let own = books.holders.iter().filter(|(_, holder)| holder.node == node);
@@ -113,7 +113,7 @@ impl Holdings {
         loop {
             let told = self.0.told.notified();
             let mut told = std::pin::pin!(told);
-            // Before the look: what is told between the look and the wait is not missed then.
+            // Before the look, so that no notification between the look and the wait is missed.
             told.as_mut().enable();
             {
                 let books = self.0.books();
@@ -143,7 +143,7 @@ impl Shared {
     }
 }
 
-/// Tells the oracle every change in order.
+/// Sends every change to the oracle, in order.
 async fn tell(shared: Arc<Shared>, speaker: Arc<Speaker>) {
     loop {
         shared.written.notified().await;

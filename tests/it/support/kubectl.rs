@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use super::control_plane::{ControlPlane, tool};
 
-/// Runs it with these arguments, and returns what it said.
+/// Runs it with these arguments, and returns its output.
 pub(crate) async fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(tool("NODEIPAM_KUBECTL", "kubectl"));
     command.args(arguments);

@@ -1,8 +1,9 @@
-//! The machines of a playground: kubelet, scheduler and Cilium's own agent, for Nodes and Pods that a person creates with
-//! kubectl.
+//! The machines of a playground: kubelet, scheduler and Cilium's own agent, for Nodes and Pods that a person creates
+//! with kubectl.
 //!
-//! Each Node gets a machine with an agent of the newest version. A Pod is bound to the Node with the fewest Pods, gets an
-//! address of the agent there, and keeps it until the Pod is deleted. No container runs. The product is not known here.
+//! Each Node gets a machine with an agent of the newest version. A Pod is bound to the Node with the fewest Pods. It
+//! gets an address of the agent there, and keeps it until it is deleted. No container runs. The product is not known
+//! here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -30,10 +31,10 @@ use super::rig::Rig;
 /// How long an agent may wait for its first addresses: until a person has created a pool.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// The pause before an agent is asked again for an address that it did not have. No event says when.
+/// The pause before an agent is asked again for an address that it did not have. No event announces one.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// All machines. They end when this is dropped.
+/// All machines. Dropping this stops them.
 pub(crate) struct Machines {
     _tasks: JoinSet<()>,
 }
@@ -305,7 +306,7 @@ fn owner(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-/// That an object is gone, or another one of its name is there, is no failure: a person has deleted it meanwhile.
+/// A deleted object, or another one of its name, is no failure: a person has deleted it meanwhile.
 fn unless_gone<T>(answer: kube::Result<T>) -> Result<()> {
     match answer {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),

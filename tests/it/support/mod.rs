@@ -1,9 +1,10 @@
-//! The harness: everything that a test or the demo needs around the product, and none of the product's own code.
+//! The harness: everything around the product that a test or the demo needs, and none of the product's own code.
 //!
-//! A real control plane in a process of its own with an oracle inside, the product's binary as a child, Cilium's agents
-//! (imitated by the thousand, or Cilium's own code, one process each), and one watch cache on which every wait is
-//! based. The harness never decides whether the product is right: the oracle, the holdings of the agents and the final
-//! look at the whole cluster do, and whatever one of them finds is raised as an [`alarm::Alarm`] that ends every wait.
+//! A real control plane runs in a process of its own with an oracle inside, and the product's binary as a child.
+//! Cilium's agents are imitated by the thousand, or are Cilium's own code, one process each. Every wait is based on one
+//! watch cache. The harness never decides whether the product is right: the oracle, the holdings of the agents and the
+//! final look at the whole cluster do. A failure that one of them finds is raised as an [`alarm::Alarm`], and every
+//! wait fails.
 
 #![allow(
     dead_code,

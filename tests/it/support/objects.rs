@@ -1,6 +1,6 @@
 //! The four kinds of objects that a test writes and reads, untyped, and builders for those that it makes.
 //!
-//! Untyped on purpose: what the product's types leave out would otherwise be invisible to the tests of the product.
+//! Untyped on purpose: the tests of the product must see the fields that the product's types omit.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -156,7 +156,7 @@ pub(crate) fn created_for(mut claim: DynamicObject, cilium_node_uid: &str) -> Dy
     claim
 }
 
-/// The claim with the finalizer that a controller gives it. Without it, a deletion is one by force.
+/// The claim with the finalizer that a controller gives it. The deletion of a claim without it counts as forced.
 pub(crate) fn with_finalizer(mut claim: DynamicObject) -> DynamicObject {
     claim.metadata.finalizers = Some(vec!["nodeipam.io/claim".to_owned()]);
     claim

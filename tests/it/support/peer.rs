@@ -1,7 +1,8 @@
-//! A child process that speaks JSON lines: a command on its standard input, one answer to it and events on its output.
+//! A child process that speaks JSON lines: commands on its standard input, one answer to each and events on its output.
 //!
 //! The child never outlives its `Peer`: its standard input closes and it is killed, also when a test panics. If the
-//! whole test process dies, the closed standard input is what ends it. What commands and events mean is not known here.
+//! whole test process dies, the child exits because its standard input closes. This file does not know the meaning of
+//! commands and events.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,21 +19,21 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-/// How long a child may take to end by itself once its standard input is closed. Those of the harness take
+/// How long a child may take to exit by itself after its standard input has closed. Those of the harness take
 /// milliseconds.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a child says unasked.
+/// A message of a child that is no answer.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// A line that is not an answer.
     Event(Value),
-    /// The child's output ended, and not because of its `Peer`.
+    /// The child's output closed, and its `Peer` did not cause it.
     Ended,
 }
 
-/// The running child. Commands may be given from many tasks at once; whether they are carried out at once is the
-/// child's business.
+/// The running child. Many tasks may give commands at once; whether they are carried out at once is the child's
+/// business.
 #[derive(Debug)]
 pub(crate) struct Peer {
     speaker: Arc<Speaker>,
@@ -49,11 +50,11 @@ pub(crate) struct Speaker {
     next_id: AtomicU64,
 }
 
-/// Commands whose answers are awaited; `None` once no answer can come any more.
+/// Commands with awaited answers. `None` once no answer can come any more.
 type Asked = Option<HashMap<u64, oneshot::Sender<Value>>>;
 
 impl Peer {
-    /// Starts `command`, which must be without pipes yet. Its standard error goes to the file `log`.
+    /// Starts `command`, which must be without pipes yet. Its standard error is written to the file `log`.
     pub(crate) fn start(
         name: impl Into<String>,
         mut command: Command,
@@ -67,8 +68,8 @@ impl Peer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
-            // A terminal sends Ctrl-C to the whole group of its program. The children end when their standard input
-            // does, in the order in which this process wants it.
+            // A terminal sends Ctrl-C to the whole group of its program. The children exit when their standard input
+            // closes, in the order that this process chooses.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -84,7 +85,7 @@ impl Peer {
         Ok(Self { speaker, child, _reader: reader })
     }
 
-    /// The process id, as long as the child was not seen to end.
+    /// The process id, unless the child was seen to exit.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
@@ -99,7 +100,7 @@ impl Peer {
         self.speaker.ask(command, deadline).await
     }
 
-    /// Ends the child without giving it a chance, and returns when it is gone.
+    /// Kills the child, and returns when it has exited.
     pub(crate) async fn kill(&mut self) -> Result<()> {
         self.speaker.expect_no_answers();
         self.child.kill().await.with_context(|| format!("killing {}", self.speaker.name))
@@ -107,14 +108,14 @@ impl Peer {
 }
 
 impl Peer {
-    /// Whether the child is gone after this time at most.
+    /// Whether the child exits within this time.
     fn ends_within(&mut self, time: Duration) -> bool {
         let limit = Instant::now() + time;
         while let Ok(None) = self.child.try_wait() {
             if Instant::now() > limit {
                 return false;
             }
-            // There is no blocking wait with a time-out, and Drop can't await.
+            // A blocking wait has no time-out, and Drop can't await.
             std::thread::sleep(Duration::from_millis(2));
         }
         true
@@ -122,12 +123,12 @@ impl Peer {
 }
 
 impl Drop for Peer {
-    /// Closes standard input and waits, so that nothing of the child is left when its directory is removed.
+    /// Closes standard input and waits, so that the child is gone when its directory is removed.
     fn drop(&mut self) {
         self.speaker.expect_no_answers();
         match self.speaker.stdin.try_lock() {
             Ok(mut stdin) => *stdin = None,
-            // A command is being written that the child does not read.
+            // A command is being written, and the child does not read it.
             Err(_) => drop(self.child.start_kill()),
         }
         if !self.ends_within(END_TIMEOUT) {
@@ -143,7 +144,7 @@ impl Speaker {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Gives a command, an object without `id`, and returns the answer; an answer that says no is an error.
+    /// Sends a command, an object without `id`, and returns the answer. A refusal is an error.
     pub(crate) async fn ask(&self, command: Value, deadline: Duration) -> Result<Value> {
         let answer = self.ask_leniently(command.clone(), deadline).await?;
         if answer["ok"] != Value::Bool(true) {
@@ -152,7 +153,7 @@ impl Speaker {
         Ok(answer)
     }
 
-    /// As [`Peer::ask`], but an answer that says no is an answer too.
+    /// As [`Peer::ask`], but a refusal is an answer too.
     pub(crate) async fn ask_leniently(&self, mut command: Value, deadline: Duration) -> Result<Value> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         command["id"] = id.into();
@@ -165,7 +166,7 @@ impl Speaker {
         let whole = async {
             {
                 let mut kept = self.stdin.lock().await;
-                // It is put back when the line is whole: a task that is ended meanwhile ends the child too.
+                // It is put back after the complete line. If the task is cancelled before, the child exits too.
                 let mut stdin = kept.take().context("standard input is closed")?;
                 stdin.write_all(line.as_bytes()).await?;
                 stdin.flush().await?;
@@ -199,11 +200,11 @@ async fn read(stdout: ChildStdout, asked: Arc<Mutex<Asked>>, mut heard: impl FnM
         let waiting =
             asked.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|asked| asked.remove(&id));
         if let Some(waiting) = waiting {
-            // Who asked may have given up.
+            // The task that asked may have given up.
             let _ = waiting.send(line);
         }
     }
-    // Whoever ends the child takes this away before.
+    // A caller that kills the child removes this first.
     if asked.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
         heard(Heard::Ended);
     }

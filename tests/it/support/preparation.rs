@@ -1,4 +1,4 @@
-//! What an administrator does before the controller serves a cluster, in the modes of Cilium that need something.
+//! The steps of an administrator before the controller serves a cluster, in the modes of Cilium that need some.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,7 +13,7 @@ use super::rig::Rig;
 /// The rights that the chart renders for the mode kubernetes, such as that to patch Nodes.
 pub(crate) const KUBERNETES_MODE: &str = "tests/it/install/rendered/kubernetes-rights.yaml";
 
-/// Does what the mode of this cluster needs, where blocks have this size.
+/// Does the steps that the mode of this cluster needs, where blocks have this size.
 pub(crate) async fn prepare(rig: &Rig, block_size: u8) -> Result<()> {
     match rig.control_plane.options.ipam {
         "multi-pool" => create_default_pool(rig, block_size).await,
@@ -37,7 +37,7 @@ async fn create_default_pool(rig: &Rig, block_size: u8) -> Result<()> {
     Ok(())
 }
 
-/// Agents annotate their Nodes, and read what others have annotated.
+/// Makes agents annotate their Nodes, and read the annotations of other writers.
 async fn have_agents_annotate(rig: &Rig) -> Result<()> {
     let api: Api<ConfigMap> = Api::namespaced(rig.cluster.client.clone(), "kube-system");
     let patch = Patch::Merge(json!({"data": {"annotate-k8s-node": "true"}}));

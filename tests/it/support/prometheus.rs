@@ -39,8 +39,8 @@ impl Prometheus {
         Self::start_with(plane, &shipped_rules()?, json!({})).await
     }
 
-    /// Starts one without targets, which scrapes over TLS with a bearer token, as an installation on the same network does.
-    /// Both files are read again for each scrape.
+    /// Starts one without targets, which scrapes over TLS with a bearer token, as an installation on the same network
+    /// does. Both files are read again for each scrape.
     pub(crate) async fn start_secured(
         plane: &ControlPlane,
         token: &Path,
@@ -100,14 +100,14 @@ impl Prometheus {
         self.set_targets(&json!([{"targets": addresses}]))
     }
 
-    /// Scrapes this address from now on. Its series are those of this instance, as those of a process are that starts again
-    /// in its pod.
+    /// Scrapes this address from now on. Its series belong to this instance, like those of a process that restarts in
+    /// its pod.
     pub(crate) fn scrape_as(&self, instance: &str, address: &str) -> Result<()> {
         self.set_targets(&json!([{"targets": [address], "labels": {"instance": instance}}]))
     }
 
     fn set_targets(&self, targets: &Value) -> Result<()> {
-        // It may read while this writes, so the file comes as a whole.
+        // Prometheus may read during the write, so the file is replaced by a complete one.
         let new = self.folder.join("targets.new");
         fs::write(&new, targets.to_string())?;
         Ok(fs::rename(new, self.folder.join("targets.json"))?)
@@ -176,8 +176,8 @@ fn shipped_rules() -> Result<String> {
     Ok(fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/alerts.yaml"))?)
 }
 
-/// The rules with a second in place of each `for` and of each minute of a threshold, a minute in place of the hour in which
-/// restarts are counted, and a few scrapes in place of each other range.
+/// The rules with shortened times. A second replaces each `for` and each minute of a threshold. A minute replaces the
+/// hour in which restarts are counted, and a few scrapes replace each other range.
 fn shortened(rules: &str) -> String {
     let replaced = |rules: &str, pattern: &str, with: &str, least: usize| {
         let pattern = Regex::new(pattern).expect("the pattern is well formed");

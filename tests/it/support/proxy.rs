@@ -1,8 +1,8 @@
-//! A proxy between one controller or agent and the API server: it loses answers, cuts connections, refuses, delays, and
-//! holds back the watch of a kind. It forwards with the rights of whom it stands for.
+//! A proxy between one controller or agent and the API server. It loses answers, cuts connections, refuses and delays
+//! requests, and pauses the watch of a kind. It forwards requests with the rights of its client.
 //!
-//! What is planted counts how often it was carried out, so that a test can show that it happened at all; and what
-//! passes by is counted too, as far as tests ask for it.
+//! It counts how often each planted fault happened, so that a test can show that it happened at all. It also counts the
+//! requests that pass, as far as tests need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -36,7 +36,7 @@ static STARTED: AtomicU32 = AtomicU32::new(0);
 
 type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 
-/// A running proxy; its connections end when it is dropped.
+/// A running proxy. Dropping it closes its connections.
 pub(crate) struct Proxy {
     kubeconfig: PathBuf,
     shared: Arc<Shared>,
@@ -48,14 +48,14 @@ struct Shared {
     bell: Bell,
     rules: Mutex<Vec<Arc<Rule>>>,
     rng: Mutex<fastrand::Rng>,
-    /// The kinds whose watches are held back.
+    /// The kinds whose watches are paused.
     held: watch::Sender<BTreeSet<Kind>>,
     passing: Mutex<Passing>,
-    /// Requests whose clients are gone.
+    /// Requests whose clients have disconnected.
     late: Mutex<JoinSet<()>>,
 }
 
-/// What was seen passing by.
+/// The requests that have passed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Passing {
     /// Creates of claims that the server refused because the claim exists.
@@ -64,26 +64,26 @@ pub(crate) struct Passing {
     pub(crate) refused_patches: usize,
     /// Patches and deletions of claims that the server refused because of their version.
     pub(crate) refused_moves: usize,
-    /// What the server said to writes of CiliumNodes, in this order.
+    /// The server's answers to writes of CiliumNodes, in this order.
     pub(crate) answers: Vec<Answered>,
-    /// How often each object was written, or tried to be.
+    /// How often a write of each object was tried.
     pub(crate) writes: BTreeMap<(Kind, String), usize>,
-    /// The CiliumNodes that are being patched, and how many such patches each has.
+    /// The CiliumNodes that are being patched, and the number of such patches of each.
     patching: BTreeMap<String, usize>,
     /// The maximum number of CiliumNodes that were being patched concurrently.
     pub(crate) most_patched: usize,
-    /// Every request that asks for a change, in the order in which they came.
+    /// Every request for a change, in the order of arrival.
     pub(crate) changes: Vec<Change>,
 }
 
-/// A request that asks for a change.
+/// A request for a change.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// When it came here.
+    /// The time of its arrival at the proxy.
     pub(crate) at: Instant,
     pub(crate) path: String,
     pub(crate) body: Bytes,
-    /// What the server said; `None` where it said nothing yet.
+    /// The code of the server's answer. `None` before the answer.
     pub(crate) code: Option<u16>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Answered {
     pub(crate) code: u16,
 }
 
-/// What is asked of the server.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Create,
@@ -111,7 +111,7 @@ pub(crate) enum Verb {
 /// One or more requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
-    /// `None` stands for each, here and below.
+    /// `None` means any, here and below.
     verb: Option<Verb>,
     kind: Option<Kind>,
     name: Option<String>,
@@ -122,7 +122,7 @@ impl Requests {
         Self { verb: Some(verb), kind: Some(kind), name: None }
     }
 
-    /// All requests, whatever they ask for.
+    /// All requests.
     pub(crate) fn all() -> Self {
         Self { verb: None, kind: None, name: None }
     }
@@ -142,24 +142,24 @@ impl Requests {
     }
 }
 
-/// What happens to a request.
+/// The fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The server carries it out, and nobody ever answers.
+    /// The server carries it out, and its answer never arrives.
     AnswerLost,
-    /// The connection ends before the server has seen it.
+    /// The connection closes before the server has seen it.
     CutBefore,
-    /// The connection ends after the server has carried it out.
+    /// The connection closes after the server has carried it out.
     CutAfter,
     /// It is answered with this code, and the server never sees it.
     Status(u16),
-    /// It is answered with 429, as the server's flow control does, and this many seconds to wait.
+    /// It is answered with 429, as by the server's flow control, and with this number of seconds to wait.
     TooMany(u32),
     /// The server carries it out, and its answer comes later.
     SlowAnswer(Duration),
     /// It reaches the server later.
     Delay(Duration),
-    /// It reaches the server later, although nobody waits for the answer any more.
+    /// It reaches the server later, even if its client no longer waits for the answer.
     Late(Duration),
     /// It reaches the server when the plant is dropped.
     Stall,
@@ -169,9 +169,9 @@ pub(crate) enum Fault {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Often {
     Always,
-    /// The first times.
+    /// The first requests, this many.
     Times(usize),
-    /// With this probability, and so often at most.
+    /// With this probability, and at most this often.
     Sometimes(f64, usize),
 }
 
@@ -183,14 +183,14 @@ struct Rule {
     over: watch::Sender<bool>,
 }
 
-/// A planted fault; it is taken away, and what it stalls goes on, when this is dropped.
+/// A planted fault. Dropping it removes the fault and forwards the requests that it stalls.
 pub(crate) struct Planted {
     rule: Arc<Rule>,
     shared: Arc<Shared>,
 }
 
 impl Planted {
-    /// How often it was carried out.
+    /// How often the fault happened.
     pub(crate) fn fired(&self) -> usize {
         self.rule.fired.load(Ordering::SeqCst)
     }
@@ -210,7 +210,7 @@ impl Drop for Planted {
     }
 }
 
-/// A watch that is held back until this is dropped.
+/// A paused watch. It continues when this is dropped.
 pub(crate) struct Held {
     kind: Kind,
     shared: Arc<Shared>,
@@ -224,12 +224,12 @@ impl Drop for Held {
     }
 }
 
-/// What a request is for, as its line says.
+/// The purpose of a request, from its request line.
 struct Asked {
     verb: Option<Verb>,
     kind: Option<Kind>,
     name: Option<String>,
-    /// Which of the changes it is, if it is one.
+    /// Its index among the changes, if it is one.
     change: Option<usize>,
 }
 
@@ -259,12 +259,12 @@ fn is_version(segment: &str) -> bool {
 }
 
 impl Proxy {
-    /// Starts one on a free port, for a controller.
+    /// Starts a proxy on a free port, for a controller.
     pub(crate) async fn start(control_plane: &ControlPlane, bell: Bell) -> Result<Self> {
         Self::start_as(control_plane, &control_plane.controller_kubeconfig, bell).await
     }
 
-    /// Starts one for whoever has the rights of `kubeconfig`.
+    /// Starts a proxy for a client with the rights of `kubeconfig`.
     pub(crate) async fn start_as(
         control_plane: &ControlPlane,
         kubeconfig: &Path,
@@ -272,7 +272,7 @@ impl Proxy {
     ) -> Result<Self> {
         let file = Kubeconfig::read_from(kubeconfig)?;
         let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-        // What is asked once is forwarded once.
+        // A client's request is forwarded only once.
         config.default_retry = false;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let server = format!("http://{}", listener.local_addr()?);
@@ -299,12 +299,12 @@ impl Proxy {
         Ok(Self { kubeconfig, shared, _tasks: tasks })
     }
 
-    /// How a client finds it.
+    /// The kubeconfig by which a client finds the proxy.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Lets `fault` happen to `requests`. To one request happens one thing: what was planted first, first.
+    /// Lets `fault` happen to `requests`. Each request has at most one fault: the one that was planted first.
     pub(crate) fn plant(&self, requests: Requests, fault: Fault, often: Often) -> Planted {
         let rule =
             Rule { requests, fault, often, fired: AtomicUsize::new(0), over: watch::Sender::new(false) };
@@ -313,7 +313,7 @@ impl Proxy {
         Planted { rule, shared: Arc::clone(&self.shared) }
     }
 
-    /// Holds back whatever the watch of `kind` has to say, while the others go on.
+    /// Pauses the watch of `kind`. The other watches continue.
     pub(crate) fn hold(&self, kind: Kind) -> Held {
         self.shared.held.send_modify(|held| {
             held.insert(kind);
@@ -321,14 +321,14 @@ impl Proxy {
         Held { kind, shared: Arc::clone(&self.shared) }
     }
 
-    /// What has passed by so far.
+    /// The requests that have passed so far.
     pub(crate) fn passing(&self) -> Passing {
         self.shared.passing().clone()
     }
 }
 
 impl Passing {
-    /// The object that was written most often, and how often.
+    /// The object with the most writes, and their number.
     pub(crate) fn most_written(&self, kind: Kind) -> (String, usize) {
         let of_kind = self.writes.iter().filter(|((of, _), _)| *of == kind);
         let most = of_kind.max_by_key(|(_, n_writes)| **n_writes);
@@ -342,7 +342,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&shared)))),
-                // Out of descriptors, say: the controller tries again.
+                // For example no free file descriptors. The controller tries again.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -351,10 +351,10 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    // Small answers would wait for one another otherwise.
+    // Small answers would wait for each other otherwise.
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| Arc::clone(&shared).handle(request));
-    // An error is how a connection is cut, and what a connection ends with whose client is gone.
+    // An error cuts the connection, or the client has disconnected.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -413,7 +413,7 @@ impl Shared {
         }
     }
 
-    /// Counts a write, until the guard is dropped as one under way.
+    /// Counts a write. Until the guard is dropped, the write counts as in flight.
     fn note(self: &Arc<Self>, asked: &Asked) -> Option<Patching> {
         let (Some(Verb::Create | Verb::Patch | Verb::Delete), Some(kind), Some(name)) =
             (asked.verb, asked.kind, &asked.name)
@@ -439,7 +439,7 @@ impl Shared {
         passing.changes.len() - 1
     }
 
-    /// The first fault that is due.
+    /// The first planted fault that is due.
     fn next_fault(&self, asked: &Asked) -> Option<Arc<Rule>> {
         let rules = self.rules();
         let due = rules.iter().find(|rule| {
@@ -491,7 +491,7 @@ impl Shared {
         }
         let body = body.map_err(anyhow::Error::from);
         let Some(Verb::Watch) = asked.verb else {
-            // Whole, so that what is lost is lost after the server has carried it out.
+            // Complete, so that an answer is lost only after the server has carried the request out.
             let whole = Full::new(body.collect().await?.to_bytes());
             return Ok(Response::from_parts(parts, whole.map_err(from_infallible).boxed_unsync()));
         };
@@ -500,7 +500,7 @@ impl Shared {
         let frames = BodyStream::new(body).then(move |frame| {
             let mut held = held.clone();
             async move {
-                // The sender is gone only when the proxy is.
+                // The sender is dropped only with the proxy.
                 let _ = held.wait_for(|held| kind.is_none_or(|kind| !held.contains(&kind))).await;
                 frame
             }
@@ -509,7 +509,7 @@ impl Shared {
     }
 }
 
-/// A patch of a CiliumNode that is under way.
+/// A patch of a CiliumNode in flight.
 struct Patching(String, Arc<Shared>);
 
 impl Drop for Patching {
@@ -529,7 +529,7 @@ fn name_in(body: &Bytes) -> Option<String> {
     object["metadata"]["name"].as_str().map(str::to_owned)
 }
 
-/// What the API server says with this code.
+/// The API server's answer with this code.
 fn refusal(code: u16, asked: &Asked) -> Response<Body> {
     let reason = match (code, asked.verb) {
         (409, Some(Verb::Create)) => "AlreadyExists",
@@ -546,7 +546,7 @@ fn refusal(code: u16, asked: &Asked) -> Response<Body> {
     answer(code, "application/json", status.to_string())
 }
 
-/// Its flow control answers in plain text, without a `Status`.
+/// The server's flow control answers in plain text, without a `Status`.
 fn too_many(seconds: u32) -> Response<Body> {
     let text = "Too many requests, please try again later.\n".to_owned();
     let mut answer = answer(429, "text/plain; charset=utf-8", text);

@@ -1,4 +1,4 @@
-//! A whole test bench, and the ending that every test on a real API server has.
+//! A complete test bench, and the final checks of every test on a real API server.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use super::objects::Kind;
 use super::views::Claim;
 use super::{bookkeeping, controller};
 
-/// What may still be under way when a test has seen what it wanted: some writes of the controller.
+/// How long the last writes of the controller may take after a test has seen its result.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Control plane, cluster, holdings and agents, all under one alarm. Controllers are started by the test.
@@ -30,12 +30,12 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// On servers of its own, which end with it.
+    /// On its own servers, which exit with it.
     pub(crate) async fn start(options: Options) -> Result<Self> {
         Self::on(ControlPlane::start(options).await?).await
     }
 
-    /// On servers that another test may have had before, and another may have after it.
+    /// On servers that an earlier and a later test may use too.
     async fn borrow(options: Options) -> Result<Self> {
         Self::on(ControlPlane::borrow(options).await?).await
     }
@@ -60,28 +60,29 @@ impl Rig {
         Ok(Self { agents, holdings, cluster, tasks, excused: Mutex::default(), control_plane })
     }
 
-    /// Says that `node` is selected and need not be served at the end, because the test has used up the addresses.
+    /// Notes that `node` is selected but need not be served at the end, because the test has used up the addresses.
     pub(crate) fn excuse(&self, node: &str) {
         self.excused.lock().unwrap_or_else(PoisonError::into_inner).insert(node.to_owned());
     }
 
-    /// Fails if the oracle, an agent or the holdings have anything to say against what was written so far.
+    /// Fails if the oracle, an agent or the holdings object to anything that was written so far.
     pub(crate) async fn assert_clean(&self) -> Result<()> {
         self.holdings.told().await?;
         self.control_plane.assert_clean().await
     }
 
-    /// The ending: all selected nodes are served, no block is left between two states, a fresh controller would write
-    /// nothing, one that runs knows what the objects say, and nothing was found.
+    /// The final checks. All selected nodes are served, and no block is left between two states. A fresh controller
+    /// would write nothing, a running one agrees with the objects, and there are no findings.
     pub(crate) async fn assert_settled(&self) -> Result<()> {
         let excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.cluster.wait_served(SETTLE_TIMEOUT, &excused).await?;
-        // The oracle judges a claim that was Releasing for too long when it moves on; one that stays so is found here.
+        // The oracle judges a claim that was Releasing for too long when its state changes. This finds one that stays
+        // so.
         let left =
             || self.cluster.objects(Kind::Block).iter().any(|block| Claim::of(block).state == "Releasing");
         self.cluster.wait_until("no claim to be Releasing", SETTLE_TIMEOUT, async || Ok(!left())).await?;
         let limit = tokio::time::Instant::now() + SETTLE_TIMEOUT;
-        // A controller may be about to write what is proposed. A dry run is a whole start, so it is its own pause.
+        // A controller may be about to write the proposals. A dry run is a complete start, so no pause is needed.
         while !controller::dry_run(&self.control_plane).await?.is_empty() {
             if tokio::time::Instant::now() > limit {
                 let pools = self.cluster.objects(Kind::Pool);
@@ -96,9 +97,9 @@ impl Rig {
     }
 }
 
-/// Runs `test` on a fresh rig, and then the ending ([`Rig::assert_settled`]). What the test returns lives until then:
-/// the controller, for one, which may have something to write yet. On failure the ends of all logs are printed. Nothing
-/// is kept.
+/// Runs `test` on a fresh rig, and then the final checks ([`Rig::assert_settled`]). The result of the test lives until
+/// then; it may hold a controller that still has writes to do. On failure the last lines of all logs are printed.
+/// Nothing is kept.
 pub(crate) async fn under_oracle<T>(
     options: Options,
     test: impl AsyncFnOnce(&Rig) -> Result<T>,
@@ -106,9 +107,9 @@ pub(crate) async fn under_oracle<T>(
     run(options, test, async |rig: &Rig| rig.assert_settled().await).await
 }
 
-/// As [`under_oracle`], for tests with several replicas and no election. They may undo each other's work without end, and
-/// a block that one of them claimed and did not publish may keep a node waiting. So the end asks for safety alone: that
-/// nothing was found, and that no controller has found its bookkeeping broken.
+/// As [`under_oracle`], for tests with several replicas and no election. They may undo each other's work without end. A
+/// block that one of them claimed and did not publish may keep a node waiting. So the final checks ask for safety
+/// alone: there are no findings, and no controller has found its bookkeeping broken.
 pub(crate) async fn judged_for_safety<T>(
     options: Options,
     test: impl AsyncFnOnce(&Rig) -> Result<T>,
@@ -120,7 +121,7 @@ pub(crate) async fn judged_for_safety<T>(
     .await
 }
 
-/// As [`under_oracle`], for tests in which the product does not take part: at the end nothing may have been found.
+/// As [`under_oracle`], for tests without the product: at the end there must be no findings.
 pub(crate) async fn without_product(
     options: Options,
     test: impl AsyncFnOnce(&Rig) -> Result<()>,
@@ -146,7 +147,7 @@ async fn run<T>(
     outcome
 }
 
-/// Prints the logs when it is dropped, unless told not to: on an error, and when the test panics.
+/// Prints the logs when it is dropped, on an error and when the test panics. A success disables it.
 struct TailsOnPanic<'a>(&'a ControlPlane, bool);
 
 impl Drop for TailsOnPanic<'_> {

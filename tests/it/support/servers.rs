@@ -1,8 +1,8 @@
 //! The processes of a control plane, which may outlive the test for which they were started.
 //!
-//! To start them costs two seconds of CPU, to remove what a test has left a fourteenth of one. So a test that is done
-//! hands them on, and the next one that needs servers with the same definitions and rights has everything else removed
-//! (`tests/controlplane/renew.go`). Where that does not succeed, because a test has changed what is not removed, they end.
+//! To start them costs two seconds of CPU; to remove the objects of a test costs a fourteenth of one. So a finished
+//! test passes them on. The next test that needs servers with the same definitions and rights removes everything else
+//! (`tests/controlplane/renew.go`). If the removal fails, because a test has changed more than that, the servers exit.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -24,13 +24,13 @@ use super::tails;
 /// The first start on a busy machine of two cores took 25 s; an idle one takes three.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// How long it may take until the clients of the last test are gone, and what that has left.
+/// How long the clients of the last test may take to disconnect, and its objects to be deleted.
 const RENEW_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many control planes may wait for a test. Each has half a gigabyte.
+/// The maximum number of control planes that wait for a test. Each has half a gigabyte of memory.
 const MOST_WAITING: usize = 4;
 
-/// Reads what the control planes say: a test's own runtime ends with it.
+/// Reads the events of the control planes: the runtime of a test stops with the test.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_multi_thread()
         .worker_threads(1)
@@ -40,21 +40,21 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         .expect("a thread and a selector are all that it needs")
 });
 
-/// Those that wait for a test, the first handed on first.
+/// The servers that wait for a test. Those that have waited longest come first.
 static WAITING: Mutex<Vec<Servers>> = Mutex::new(Vec::new());
 
-/// The processes, and what they were started with.
+/// The processes, and the options that they were started with.
 pub(super) struct Servers {
     pub(super) peer: Peer,
-    /// What the control plane said when it was ready.
+    /// The event of the control plane when it was ready.
     pub(super) ready: Value,
     listener: Arc<Mutex<Hears>>,
     installed: Installed,
-    // After the peer: the servers must be gone before their directory is removed.
+    // After the peer: the servers must have exited before their directory is removed.
     dir: TempDir,
 }
 
-/// What a control plane keeps for its life.
+/// The properties that a control plane keeps for its life.
 #[derive(Debug, PartialEq, Eq)]
 struct Installed {
     fsync: bool,
@@ -62,10 +62,10 @@ struct Installed {
     manifests: Vec<PathBuf>,
 }
 
-/// Who hears bad news.
+/// The listener for bad news.
 enum Hears {
     Test(Alarm),
-    /// Nobody uses the servers. Bad news makes them useless.
+    /// No test uses the servers. Bad news makes them useless.
     Nobody,
     Useless,
 }
@@ -108,7 +108,7 @@ impl Servers {
         Ok(Self { peer, ready, listener, installed: Installed::of(options), dir })
     }
 
-    /// Servers that another test has handed on, without anything of it, or new ones.
+    /// Servers from another test, without the objects of that test, or new ones.
     pub(super) async fn renewed_or_started(options: &Options) -> Result<Self> {
         while let Some(servers) = Self::take(options) {
             match servers.renew(options).await {
@@ -139,24 +139,24 @@ impl Servers {
         Ok(())
     }
 
-    /// From now on the alarm is raised by bad news.
+    /// From now on bad news raises the alarm.
     pub(super) fn serve(&self, alarm: &Alarm) {
         *lock(&self.listener) = Hears::Test(alarm.clone());
     }
 
-    /// Lets another test have them.
+    /// Makes them available to another test.
     pub(super) fn hand_on(self) {
         *lock(&self.listener) = Hears::Nobody;
         let mut waiting = waiting();
         waiting.push(self);
-        // The last of those that go was used by a test of other servers than the next ones.
+        // The servers that have waited longest exit: the recent tests needed other ones.
         let too_many = waiting.len().saturating_sub(MOST_WAITING);
         let ended: Vec<_> = waiting.drain(..too_many).collect();
         drop(waiting);
         drop(ended);
     }
 
-    /// Where they keep their data and logs.
+    /// The directory with their data and logs.
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -185,7 +185,7 @@ fn tell(hears: &Mutex<Hears>, what: String) {
     }
 }
 
-/// What is bad about this event.
+/// The bad news of an event, if any.
 fn bad_news(event: &Value) -> Option<String> {
     match event["event"].as_str().unwrap_or_default() {
         "violation" => match serde_json::from_value::<Finding>(event.clone()) {
@@ -200,7 +200,7 @@ fn bad_news(event: &Value) -> Option<String> {
 
 fn command(program: &Path, dir: &Path, options: &Options) -> Command {
     let mut command = Command::new(program);
-    // A test process that ends leaves it to the control plane to remove the directory.
+    // If the test process exits, the control plane removes the directory.
     command.arg("run").arg("--data").arg(dir.join("data")).arg("--remove").arg(dir);
     command
         .arg(format!("--ipv4={}", options.families.ipv4()))

@@ -1,4 +1,4 @@
-//! The ends of log files, printed when a test has failed. The files themselves are not kept.
+//! The last lines of log files, printed when a test has failed. The files themselves are not kept.
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -24,7 +24,7 @@ pub(crate) fn print(dir: &Path) {
     }
 }
 
-/// The end of the file, from the beginning of a line.
+/// The end of the file, from the start of a line.
 pub(crate) fn tail(path: &Path) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = fs::File::open(path)?;

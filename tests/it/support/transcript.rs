@@ -1,8 +1,8 @@
 //! The sequence of versions of one CiliumNode, in words that are the same for every node and every draw of addresses.
 //!
-//! What is lost: which address was drawn (its block remains), and how many writes of the status a growing or shrinking
-//! `used` took, because writers may batch as they like. What remains: every other field that the versions differ in, in
-//! the order of the writes.
+//! It omits which address was drawn; the block of the address remains. It also omits how many writes of the status a
+//! growing or shrinking `used` took, because writers may batch as they like. Every other difference between the
+//! versions remains, in the order of the writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ use super::alarm::Bell;
 use super::cluster::Cluster;
 use super::objects::Kind;
 
-/// Which of the versions of a part are written down.
+/// Which versions of a part are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Steps {
     Each,
@@ -35,7 +35,7 @@ enum Steps {
 pub(crate) struct Recorder {
     node: String,
     versions: Arc<Mutex<Vec<DynamicObject>>>,
-    /// The last version of the part before.
+    /// The last version of the previous part.
     last: BTreeSet<String>,
     /// The words for CIDRs.
     names: Vec<(IpNet, String)>,
@@ -58,18 +58,19 @@ impl Recorder {
         }
     }
 
-    /// Calls a CIDR by a word from now on, with its family before it.
+    /// Names a CIDR with this word from now on, with its family before it.
     pub(crate) fn name(&mut self, cidr: IpNet, word: &str) {
         let family = if cidr.addr().is_ipv4() { "IPv4" } else { "IPv6" };
         self.names.push((cidr, format!("{family} {word}")));
     }
 
-    /// Ends a part of the script: writes down what was written since the last.
+    /// Completes a part of the script: writes down the versions since the last part.
     pub(crate) async fn part(&mut self, cluster: &Cluster, title: &str) -> Result<()> {
         self.end(cluster, title, Steps::Each).await
     }
 
-    /// The same, where the writer may come to the same end by several ways: only the difference to the part before.
+    /// As [`Self::part`], where the writer may reach the same result in several ways. Writes down only the difference
+    /// to the previous part.
     pub(crate) async fn outcome(&mut self, cluster: &Cluster, title: &str) -> Result<()> {
         self.end(cluster, title, Steps::Last).await
     }
@@ -101,7 +102,7 @@ impl Recorder {
         }
         self.last = states.last().cloned().context("nothing was recorded")?;
         let keep = self.versions().len() - 1;
-        // The last version stays: a part in which nothing is written has to see it.
+        // The last version stays: a part without writes needs it.
         self.versions.lock().unwrap_or_else(PoisonError::into_inner).drain(..keep);
         Ok(())
     }
@@ -158,7 +159,7 @@ impl Recorder {
         facts
     }
 
-    /// How many addresses of each block have the same value.
+    /// The number of addresses of each block with the same value.
     fn counted(&self, what: &str, map: &Value, value: impl Fn(&Value) -> &str) -> Vec<String> {
         let mut counts = BTreeMap::<_, usize>::new();
         for (address, entry) in map.as_object().into_iter().flatten() {
@@ -210,7 +211,7 @@ async fn record(client: Client, bell: Bell, node: String, versions: Arc<Mutex<Ve
     let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
     let mut events = pin!(watcher(Kind::CiliumNode.api(&client), config));
     while let Some(event) = events.next().await {
-        // An error would show as a part that never ends.
+        // An error would show as a part that is never complete.
         if let Ok(Event::Apply(object) | Event::InitApply(object)) = event {
             versions.lock().unwrap_or_else(PoisonError::into_inner).push(object);
             bell.ring();

@@ -1,4 +1,4 @@
-//! What a CiliumNode and a claim say, read from the untyped objects.
+//! The content of a CiliumNode and a claim, read from the untyped objects.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use serde_json::Value;
 pub(crate) struct Published {
     pub(crate) uid: String,
     pub(crate) resource_version: String,
-    /// Its podCIDRs, and in multi-pool mode those that are allocated, of whatever Cilium pool.
+    /// Its podCIDRs, and in multi-pool mode the allocated ones of every Cilium pool.
     pub(crate) pod_cidrs: Vec<String>,
     /// Multi-pool mode: how many IPv4 addresses the agent needs, by Cilium pool.
     pub(crate) needed: BTreeMap<String, u64>,
     /// Address to owner, which is empty for most.
     pub(crate) pool: BTreeMap<String, String>,
-    /// Address to owner; `None` if the agent has never said.
+    /// Address to owner. `None` if the agent has never reported its use.
     pub(crate) used: Option<BTreeMap<String, String>>,
     /// Address to the state of its release.
     pub(crate) release: BTreeMap<String, String>,
@@ -44,7 +44,7 @@ impl Published {
         }
     }
 
-    /// How many addresses the agent says are used.
+    /// The number of addresses that the agent reports as used.
     pub(crate) fn n_used(&self) -> usize {
         self.used.as_ref().map_or(0, BTreeMap::len)
     }
