@@ -1,9 +1,9 @@
-//! The models of agents that the simulation runs (`simulation/agent`), compared with Cilium's own agent of 1.20.2: both
-//! obey the same commands, drawn at random, and after each of them Cilium's agent must come to show what the model may.
+//! The models of agents that the simulation runs (`simulation/agent`), compared with Cilium's own agent of 1.20.2. Both
+//! obey the same random commands. After each command Cilium's agent must reach a state that the model may have.
 //!
-//! A model may do several things at a time where it depends on moments that nobody sees, such as whether an agent has
-//! heard of a write before it writes itself. So there are several [`worlds`](worlds::Worlds) at a time, and those that
-//! differ from what was seen are dropped; when none is left, the model is wrong.
+//! A model may be in several states at a time where they depend on unseen moments. For example, an agent may or may not
+//! have seen a write before it writes itself. So there are several [`worlds`](worlds::Worlds) at a time, and those that
+//! differ from the observation are dropped. If none remains, the model is wrong.
 
 use std::time::Duration;
 
@@ -19,16 +19,17 @@ mod pools;
 mod single;
 mod worlds;
 
-/// How many sequences run side by side, each on a node of its own.
+/// The number of sequences that run side by side, each on a node of its own.
 const SEEDS: u64 = 8;
 
 /// Commands of a sequence.
 const COMMANDS: usize = 60;
 
-/// How long an agent may take to show what it must. Nothing takes more than a second or two on an idle machine.
+/// How long an agent may take to show the expected state. Nothing takes more than a second or two on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What nobody here keeps, because these nodes have no claims, addresses are taken off under pods, and annotations are no CIDRs.
+/// Rules that these tests break on purpose: the nodes have no claims, pods lose their addresses, and annotations are no
+/// CIDRs.
 const BROKEN: [&str; 9] = [
     "undecodable",
     "overlapping-podcidrs",
@@ -41,7 +42,7 @@ const BROKEN: [&str; 9] = [
     "podcidrs-changed",
 ];
 
-/// `MODEL_SEED` is the first seed, `MODEL_CASES` how many there are. A failure names its seed.
+/// `MODEL_SEED` is the first seed, `MODEL_CASES` the number of seeds. A failure names its seed.
 fn seeds() -> Result<std::ops::Range<u64>> {
     let number = |name: &str, default: u64| {
         std::env::var(name).map_or(Ok(default), |text| text.parse()).with_context(|| name.to_owned())
@@ -65,7 +66,7 @@ async fn compare(options: Options, play: impl AsyncFn(&Rig, u64) -> Result<()>) 
     .await
 }
 
-/// How far the process of the agent is.
+/// The phase of the agent's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Down,

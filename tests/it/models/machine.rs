@@ -1,4 +1,4 @@
-//! One node with a real agent, the worlds that the model may be in, and what has been done so far.
+//! One node with a real agent, the worlds that the model may be in, and the actions so far.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Machine<'a> {
     pub(super) worlds: Worlds,
     pub(super) rng: fastrand::Rng,
     pub(super) phase: Phase,
-    /// The version of its CiliumNode that was written last; what was seen before it counts no more.
+    /// The last written version of its CiliumNode. Observations of earlier versions do not count.
     pub(super) written: u64,
     pub(super) story: String,
 }
@@ -73,7 +73,7 @@ impl<'a> Machine<'a> {
         self.rig.cluster.wait_until("a CiliumNode", PATIENCE, made).await
     }
 
-    /// Returns when this CiliumNode is gone. Its agent may have made another one.
+    /// Returns when this CiliumNode is deleted. Its agent may have created another one.
     async fn wait_end_of(&self, before: &DynamicObject) -> Result<()> {
         let cluster = &self.rig.cluster;
         let gone = async || {
@@ -83,7 +83,7 @@ impl<'a> Machine<'a> {
         cluster.wait_until("the end of the CiliumNode", PATIENCE, gone).await
     }
 
-    /// Its Node is made anew, without CIDRs. The CiliumNode of the one before goes with that.
+    /// Its Node is recreated, without CIDRs. The CiliumNode of the old Node is deleted with it.
     pub(super) async fn loses_node(&mut self) -> Result<()> {
         self.say("its Node is made anew");
         let cluster = &self.rig.cluster;
@@ -99,8 +99,8 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Its CiliumNode. One that its agent has made for the Node before, of whose end it had not heard, goes with that Node,
-    /// and it makes another one.
+    /// Its CiliumNode. The agent may have created one for the old Node before it saw the deletion of that Node. Such a
+    /// CiliumNode is deleted with the old Node, and the agent creates another one.
     async fn cilium_node(&self) -> Result<Arc<DynamicObject>> {
         let cluster = &self.rig.cluster;
         let of_its_node = || {
@@ -121,7 +121,7 @@ impl<'a> Machine<'a> {
         of_its_node().context("its CiliumNode")
     }
 
-    /// Its CiliumNode is deleted, and its agent makes another one. Returns the one before.
+    /// Its CiliumNode is deleted, and its agent creates another one. Returns the deleted one.
     pub(super) async fn loses_cilium_node(&mut self) -> Result<Arc<DynamicObject>> {
         let before = self.cilium_node().await?;
         let cluster = &self.rig.cluster;
@@ -141,7 +141,7 @@ impl<'a> Machine<'a> {
         Ok(before)
     }
 
-    /// The start of its agent has its addresses, and goes on with its pods.
+    /// The start of its agent has its addresses, and continues with its pods.
     pub(super) fn restores(&mut self) -> Result<()> {
         self.say("its start goes on");
         self.phase = Phase::Restoring;

@@ -1,12 +1,14 @@
-//! The mode multi-pool: pods come and go, CIDRs are given, taken off and moved, questions are asked, CiliumNodes vanish,
-//! and agents restart, with their pods restored one by one while all of that goes on.
+//! The mode multi-pool. Pods come and are deleted, CIDRs are given, removed and moved, usage queries are sent,
+//! CiliumNodes are deleted, and agents restart. Their pods are restored one by one while all of that happens.
 //!
-//! What is made the same on purpose: a pod that has got no address asks again under the name that its agent waits for,
-//! and none of them goes, because Cilium's agent counts a pod that has asked in vain for five minutes, and the model for
-//! as long as the pod is there. The router is a pod like any other to the model. An agent of 1.20 whose first update
-//! meets a conflict waits for its tick of a minute; here it restarts instead. No CIDR with pods goes on under another name:
-//! its agent would have it under both, and give its addresses out twice, which the model does not and no hand of the
-//! simulation brings about.
+//! Some things are made the same on purpose:
+//!
+//! - A pod without an address asks again under the name that its agent waits for, and is never deleted. Cilium's agent
+//!   counts a refused pod for five minutes, the model for the life of the pod.
+//! - For the model the router is a pod like any other.
+//! - An agent of 1.20 with a conflict in its first update waits for its tick of a minute. Here it restarts instead.
+//! - No CIDR with pods moves to another name. Its agent would have it under both names and give out its addresses
+//!   twice. The model does not, and no writer of the simulation moves such a CIDR.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -40,7 +42,7 @@ const NAMES: [&str; 2] = ["default", "mars"];
 /// An entry of `requested` that no agent makes.
 const QUESTION: &str = "nodeipam.io-question";
 
-/// An address of nobody. Its release makes an agent look after its pools.
+/// An address of no pod. Its release makes an agent check its pools.
 const NOBODY: &str = "0.0.0.0";
 
 const MAX_PODS: usize = 30;
@@ -56,25 +58,25 @@ async fn the_model_of_a_multi_pool_agent_does_what_cilium_does() -> Result<()> {
     .await
 }
 
-/// Who has an address, or waits for one.
+/// A pod that has an address, or waits for one.
 #[derive(Clone, Debug)]
 struct Pod {
     owner: String,
     pool: usize,
 }
 
-/// One node, and all that is known of it.
+/// One node, and everything that is known of it.
 struct Scene<'a> {
     machine: Machine<'a>,
-    /// Those with an address, but for the router. After a restart those that are restored.
+    /// The pods with an address, except the router. After a restart the restored ones.
     pods: BTreeMap<IpAddr, Pod>,
-    /// Those that are not restored yet.
+    /// The pods that are not restored yet.
     left: BTreeMap<IpAddr, Pod>,
     waiting: Vec<Pod>,
-    /// Whom the present process knows to wait.
+    /// The waiting pods that the present process knows.
     known: BTreeSet<String>,
     router: Option<IpAddr>,
-    /// How many pods there were.
+    /// The number of pods so far.
     n_pods: usize,
     blocks: Vec<String>,
 }
@@ -82,7 +84,7 @@ struct Scene<'a> {
 impl<'a> Scene<'a> {
     async fn new(rig: &'a Rig, seed: u64) -> Result<Self> {
         for name in NAMES {
-            // Another sequence may have made it.
+            // Another sequence may have created it.
             drop(create_pod_ip_pool(rig, name).await);
         }
         let prompt =
@@ -141,7 +143,7 @@ impl<'a> Scene<'a> {
             Command::RestoresAll => {
                 while !self.left.is_empty() {
                     self.restores_one().await?;
-                    // Each of them changes what may be written next.
+                    // Each of them changes the next writes.
                     self.settle().await?;
                 }
                 self.runs().await
@@ -197,7 +199,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Those that have got nothing ask again, as the kubelet makes them.
+    /// The pods without an address ask again, as the kubelet makes them.
     async fn ask_again(&mut self) -> Result<()> {
         if self.machine.phase != Phase::Running {
             return Ok(());
@@ -266,13 +268,13 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// All pods are restored; the agent takes its own address, and its start ends.
+    /// All pods are restored. The agent takes its own address, and its start is complete.
     async fn runs(&mut self) -> Result<()> {
         let answer = self.machine.agent.ask(json!({"cmd": "restored"})).await?;
         let before = self.router.take();
         if answer["ok"] != true {
             self.machine.say(&format!("the start fails: {}", answer["error"]));
-            // Without an address for the router the process ends.
+            // Without an address for the router the process exits.
             self.machine.agent.stop().await?;
             self.machine.phase = Phase::Down;
             self.left.append(&mut self.pods);
@@ -299,14 +301,14 @@ impl<'a> Scene<'a> {
             bench.begins();
             is_same
         })?;
-        // From here on what it lacks is what pods have asked for.
+        // From now on its shortage consists of the requests of pods.
         for pod in std::mem::take(&mut self.waiting) {
             self.pod_asks(pod, true).await?;
         }
         Ok(())
     }
 
-    /// Somebody writes the CiliumNode, as it was when that was drawn.
+    /// Another writer changes the CiliumNode, as it was when the command was drawn.
     async fn writes(&mut self, command: Command) -> Result<()> {
         let drawn = self.machine.rng.u32(..);
         loop {
@@ -387,8 +389,8 @@ impl<'a> Scene<'a> {
         json!({"requested": requested, "allocated": allocated})
     }
 
-    /// Returns when the agent shows what the model comes to. One that runs is made to look after its pools meanwhile; one
-    /// that starts does so once, and then each minute, so it may show what the model comes to on its way.
+    /// Returns when the agent shows a state of the model. A running agent is made to check its pools meanwhile. A
+    /// starting one checks them once and then each minute, so it may show an intermediate state of the model.
     async fn settle(&mut self) -> Result<()> {
         let limit = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -417,23 +419,23 @@ impl<'a> Scene<'a> {
             if self.machine.phase == Phase::Running {
                 self.machine.agent.ask(json!({"cmd": "release", "ipv4": NOBODY, "pool": NAMES[0]})).await?;
             }
-            // No event tells that an agent has heard of a write.
+            // No event reports that an agent has seen a write.
             drop(tokio::time::timeout(KUBELET_PAUSE, news.changed()).await);
         }
     }
 
-    /// Pods come and go at once, as long as that does not leave too much open.
+    /// Pods come and are deleted at once, unless that leaves too many states possible.
     async fn settle_many(&mut self) -> Result<()> {
         if self.machine.worlds.are_many() { self.settle().await } else { Ok(()) }
     }
 
-    /// One that waits goes on as soon as it can.
+    /// A waiting agent continues as soon as it can.
     async fn look_for_start(&mut self) -> Result<()> {
         if self.machine.phase != Phase::Waiting {
             return Ok(());
         }
         let Some(answer) = self.machine.agent.started() else {
-            // It tries again a minute later, and waits for that too. Another process need not.
+            // It retries a minute later, and waits for that too. Another process need not.
             if self.machine.agent.has_told_of("pools-update-failed") {
                 self.machine.say("its first update meets a conflict");
                 self.stops().await?;
@@ -445,7 +447,7 @@ impl<'a> Scene<'a> {
         self.machine.restores()
     }
 
-    /// Nothing as long as what was written is not seen.
+    /// `None` until the last write is seen.
     async fn observe(&self) -> Result<Option<Seen>> {
         let object = self.machine.rig.cluster.object(Kind::CiliumNode, &self.machine.name);
         let Some(object) = object.filter(|object| version(object) >= self.machine.written) else {

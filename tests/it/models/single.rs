@@ -1,14 +1,20 @@
-//! The modes without Cilium pools. In crd mode addresses join the pool and leave it, with the handshake and without, marks
-//! of every kind are written and removed, addresses are fenced or kept for the agent itself, and answers get lost. In the
-//! modes cluster-pool and kubernetes the CIDRs are set and replaced, and where agents use annotations, these come, change and
-//! go, under the new names and the old, with texts that are no CIDRs. In all of them pods come and go, CiliumNodes vanish,
-//! and agents restart, with their pods restored one by one while all of that goes on.
+//! The modes without Cilium pools.
 //!
-//! What is made the same on purpose: in crd mode the agent is asked after each command, as the controller does it
-//! (`docs/cilium.md`, Ping), because it says when it has heard; a new CiliumNode has a pool before that, because an agent
-//! may or may not tell there what it uses, by a write that was under way; no pool has less than two addresses of a node whose agent
-//! starts, because Cilium's process ends for want of its own addresses, and the model goes on starting. In the other modes
-//! the router is a pod like any other to the model.
+//! - In crd mode addresses join the pool and leave it, with the handshake and without. Marks of every kind are written
+//!   and removed, addresses are fenced or kept for the agent itself, and answers get lost.
+//! - In the modes cluster-pool and kubernetes the CIDRs are set and replaced. Where agents use annotations, these are
+//!   added, changed and removed, under the new names and the old, also with texts that are no CIDRs.
+//! - In all of them pods come and are deleted, CiliumNodes are deleted, and agents restart. Their pods are restored one
+//!   by one while all of that happens.
+//!
+//! Some things are made the same on purpose:
+//!
+//! - In crd mode the agent gets a usage query after each command, as from the controller (`docs/cilium.md`, Ping). Its
+//!   answer shows that it has seen the command.
+//! - A new CiliumNode has a pool before that query: a write of the agent in flight may or may not report its use there.
+//! - While an agent starts, every pool has at least two addresses of its node. Without its own addresses Cilium's
+//!   process exits, and the model keeps starting.
+//! - In the other modes the router is a pod like any other for the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -102,7 +108,7 @@ impl Command {
 /// The addresses of a pod, or of the agent itself.
 type Addresses = Vec<IpAddr>;
 
-/// One node, and all that is known of it.
+/// One node, and everything that is known of it.
 struct Scene<'a> {
     machine: Machine<'a>,
     ipam: &'static str,
@@ -110,9 +116,9 @@ struct Scene<'a> {
     annotates: bool,
     families: Vec<Family>,
     number: u64,
-    /// Those with addresses. After a restart those that are restored.
+    /// The pods with addresses. After a restart the restored ones.
     pods: BTreeMap<String, Addresses>,
-    /// Those that are not restored yet.
+    /// The pods that are not restored yet.
     left: BTreeMap<String, Addresses>,
     /// The answer to the last start, with the addresses of router and health.
     own: Value,
@@ -281,7 +287,7 @@ impl<'a> Scene<'a> {
         self.settle().await
     }
 
-    /// All pods are restored; the agent takes its own addresses, and its start ends.
+    /// All pods are restored. The agent takes its own addresses, and its start is complete.
     async fn runs(&mut self) -> Result<()> {
         let answer = self.machine.agent.ask(json!({"cmd": "restored"})).await?;
         let before = addresses(&self.own["router"]);
@@ -292,7 +298,7 @@ impl<'a> Scene<'a> {
         };
         if answer["ok"] != true {
             self.machine.say(&format!("the start fails: {}", answer["error"]));
-            // Without addresses of its own the process ends.
+            // Without addresses of its own the process exits.
             self.machine.agent.stop().await?;
             return self.falls("the start fails", |bench| {
                 let has_free = |bench: &Bench| families.iter().all(|family| bench.has_free("", *family));
@@ -324,7 +330,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Returns when the agent shows what the model comes to.
+    /// Returns when the agent shows a state of the model.
     async fn settle(&mut self) -> Result<()> {
         if self.ipam == "crd" && matches!(self.machine.phase, Phase::Restoring | Phase::Running) {
             self.mark(NOBODY, "marked-for-release").await?;
@@ -338,7 +344,7 @@ impl<'a> Scene<'a> {
             let seen = self.observe().await?;
             let phase = self.machine.phase;
             let must_go_on = phase == Phase::Waiting && self.machine.worlds.come_to(Bench::goes_on)?;
-            // One that starts writes now or later.
+            // A starting agent writes now or later.
             let is_done =
                 |bench: &Bench| !matches!(phase, Phase::Restoring | Phase::Running) || bench.is_at_rest();
             let is_seen =
@@ -354,12 +360,12 @@ impl<'a> Scene<'a> {
                 // It writes its CiliumNode when its Node changes.
                 self.machine.agent.ask(json!({"cmd": "touch-node"})).await?;
             }
-            // No event tells that an agent has heard of a write.
+            // No event reports that an agent has seen a write.
             drop(tokio::time::timeout(KUBELET_PAUSE, news.changed()).await);
         }
     }
 
-    /// One that waits goes on as soon as it can.
+    /// A waiting agent continues as soon as it can.
     fn look_for_start(&mut self) -> Result<()> {
         if self.machine.phase != Phase::Waiting {
             return Ok(());
@@ -369,12 +375,12 @@ impl<'a> Scene<'a> {
         self.machine.restores()
     }
 
-    /// Nothing as long as what was written is not seen.
+    /// `None` until the last write is seen.
     async fn observe(&self) -> Result<Option<Seen>> {
         let object = self.machine.rig.cluster.object(Kind::CiliumNode, &self.machine.name);
         let object = match object {
             Some(object) if version(&object) >= self.machine.written => said(self.ipam, &object.data),
-            // In kubernetes mode an agent makes its CiliumNode when it runs.
+            // In kubernetes mode an agent creates its CiliumNode when it runs.
             None if self.ipam == "kubernetes" && self.machine.phase != Phase::Running => Value::Null,
             _ => return Ok(None),
         };
@@ -395,15 +401,15 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// What is seen of an agent.
+/// The observed state of an agent.
 #[derive(Debug)]
 struct Seen {
     ipam: &'static str,
-    /// What its CiliumNode says, where it has to have one.
+    /// The relevant part of its CiliumNode, if it must have one.
     object: Option<Value>,
-    /// The CIDRs in the annotations of its Node, where it has to have written them.
+    /// The CIDRs in the annotations of its Node, if it must have written them.
     annotated: Option<BTreeMap<String, Value>>,
-    /// What it has given out; nothing where it can't be asked.
+    /// The addresses that it has given out. `None` if it can't be asked.
     allocated: Option<BTreeSet<IpAddr>>,
 }
 
@@ -417,7 +423,7 @@ impl Seen {
     }
 }
 
-/// What a CiliumNode says of addresses: in crd mode what is used and how releases stand, otherwise its CIDRs.
+/// The addresses on a CiliumNode: in crd mode those in use and the states of releases, otherwise its CIDRs.
 fn said(ipam: &str, cilium_node: &Value) -> Value {
     let (spec, status) = (&cilium_node["spec"]["ipam"], &cilium_node["status"]["ipam"]);
     if ipam == "crd" {

@@ -1,4 +1,4 @@
-//! All that a model may have come to, as far as was seen.
+//! All states that a model may be in, according to the observations.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use cilium_node_ipam::net::cidr::Family;
 use crate::simulation::agent::bench::Bench;
 use crate::support::control_plane::Options;
 
-/// More states than any command leads to.
+/// More states than any command causes.
 const MAX_WORLDS: usize = 2000;
 
-/// So many that it is time to look which of them are left.
+/// With so many it is time to check which of them match the agent.
 const MANY: usize = 40;
 
-/// How many of them a failure shows.
+/// The number of states that a failure shows.
 const MAX_SHOWN: usize = 5;
 
 /// The states that the model may be in.
@@ -26,7 +26,7 @@ impl Worlds {
         Self(vec![Bench::new(options.ipam, options.annotations, &families.into_iter().collect())])
     }
 
-    /// With all that an agent may do by itself: it hears, and it reports, any number of times.
+    /// Adds all states that an agent may reach by itself: it receives news and reports, any number of times.
     fn unfold(&mut self) -> Result<()> {
         let mut states: BTreeSet<String> = self.0.iter().map(Bench::state).collect();
         let mut at = 0;
@@ -44,12 +44,12 @@ impl Worlds {
         Ok(())
     }
 
-    /// Whether it is time to look, before something else happens.
+    /// Whether it is time to observe the agent before the next event.
     pub(super) fn are_many(&self) -> bool {
         self.0.len() > MANY
     }
 
-    /// Something happens, at whatever moment; `happens` tells whether it may happen as it was seen.
+    /// An event happens, at any moment. `happens` returns whether it may happen in a world as it was seen.
     pub(super) fn apply(&mut self, what: &str, mut happens: impl FnMut(&mut Bench) -> bool) -> Result<()> {
         self.unfold()?;
         let all = self.0.clone();
@@ -58,7 +58,7 @@ impl Worlds {
         Ok(())
     }
 
-    /// Only those are left that were seen, of those that the agent may have come to by itself, if there are any.
+    /// Keeps only the observed states among those that the agent may have reached by itself, if there are any.
     pub(super) fn saw(&mut self, was_seen: impl Fn(&Bench) -> bool) -> Result<bool> {
         let mut left = self.clone();
         left.unfold()?;
@@ -77,7 +77,7 @@ impl Worlds {
         Ok(all.0.iter().filter(|bench| bench.is_at_rest()).all(holds))
     }
 
-    /// What they come to, for the message of a failure.
+    /// The states in which they come to rest, for the message of a failure.
     pub(super) fn expected(&self) -> Result<String> {
         let mut all = self.clone();
         all.unfold()?;

@@ -1,4 +1,4 @@
-//! What is drawn.
+//! The random commands.
 
 use super::super::Phase;
 
@@ -8,17 +8,17 @@ pub(super) enum Command {
     PodsGo(usize),
     /// A CIDR is added to the entry of a Cilium pool.
     Gives(usize),
-    /// A CIDR is taken off, in one write with a question or without.
+    /// A CIDR is removed, in one write with a usage query or without.
     TakesOff {
         asks: bool,
     },
-    /// All CIDRs of a Cilium pool are taken off, and the entry stays or goes.
+    /// All CIDRs of a Cilium pool are removed, and the entry stays or is removed too.
     Empties {
         of: usize,
         stays: bool,
         asks: bool,
     },
-    /// A CIDR goes on under another name.
+    /// A CIDR moves to another name.
     Moves,
     Asks,
     Touches,

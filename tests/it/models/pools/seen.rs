@@ -1,4 +1,4 @@
-//! What can be seen of an agent, in one form for the model and for Cilium's.
+//! The observable state of an agent, in one form for the model and for Cilium's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use crate::simulation::agent::bench::Bench;
 
-/// What is seen of an agent.
+/// The observed state of an agent.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) object: Value,
-    /// Nothing where it can't be asked.
+    /// `None` where the agent can't be asked.
     pub(super) memory: Option<Memory>,
 }
 
@@ -22,14 +22,14 @@ impl Seen {
     }
 }
 
-/// By Cilium pool. The order of CIDRs changes with each report; which comes first shows when pods get addresses.
+/// By Cilium pool. The order of CIDRs changes with each report; the first one shows when pods get addresses.
 pub(super) type Memory = BTreeMap<String, OfPool>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OfPool {
     needed: u64,
     released: BTreeSet<String>,
-    /// How many addresses are used and free, and whether it was taken off.
+    /// The number of used and of free addresses, and whether the CIDR was removed.
     cidrs: BTreeMap<String, (u64, u64, bool)>,
 }
 
@@ -57,7 +57,7 @@ fn of_pools<'a>(pools: impl Iterator<Item = (&'a str, &'a Value)>) -> Memory {
             released: each("released").iter().map(text).collect(),
             cidrs: each("cidrs").iter().map(cidr).collect(),
         };
-        // One that it does not need, and has nothing of, it may know or not.
+        // It may or may not know a Cilium pool that it does not need and has no CIDR of.
         if pool != OfPool::default() {
             memory.insert(name.to_owned(), pool);
         }
@@ -65,7 +65,7 @@ fn of_pools<'a>(pools: impl Iterator<Item = (&'a str, &'a Value)>) -> Memory {
     memory
 }
 
-/// `spec.ipam.pools`, with empty lists where they are left out.
+/// `spec.ipam.pools`, with empty lists for missing ones.
 pub(super) fn pools_of(cilium_node: &Value) -> Value {
     let pools = &cilium_node["spec"]["ipam"]["pools"];
     let requested = pools["requested"].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is written by others than the agent.
+//! The writes by others than the agent.
 
 use anyhow::{Context as _, Result};
 use cilium_node_ipam::net::cidr::Family;
@@ -9,10 +9,10 @@ use super::Scene;
 use crate::simulation::agent::bench::Bench;
 use crate::support::objects::Kind;
 
-/// An address in no pool: a mark of it is a question.
+/// An address in no pool: a mark of it is a usage query.
 pub(super) const NOBODY: &str = "0.0.0.0";
 
-/// What somebody may write where a CIDR should be.
+/// A text that another writer may write in the place of a CIDR.
 const NO_CIDR: &str = "none";
 
 const FENCE: &str = "nodeipam.io/fenced";
@@ -20,7 +20,7 @@ const FENCE: &str = "nodeipam.io/fenced";
 /// Addresses of a block in crd mode.
 const BLOCK: u64 = 8;
 
-/// Which part of a CiliumNode is written.
+/// The part of a CiliumNode that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Object,
@@ -40,7 +40,7 @@ impl Scene<'_> {
         }
     }
 
-    /// CIDRs of any number and order, of a few.
+    /// A few CIDRs, in any number and order.
     fn some_cidrs(&mut self) -> Vec<String> {
         let number = self.number;
         let mut cidrs: Vec<String> = (0..3).map(|n| format!("10.{number}.{n}.0/28")).collect();
@@ -51,7 +51,7 @@ impl Scene<'_> {
         cidrs
     }
 
-    /// The CIDRs of a Node are set once. Then a Node of the same name is made anew, with others or none.
+    /// The CIDRs of a Node are set once. Then a Node of the same name is recreated, with others or none.
     async fn writes_node(&mut self) -> Result<()> {
         let cidrs = self.some_cidrs();
         let is_v6 = |cidr: &&String| cidr.contains(':');
@@ -66,7 +66,7 @@ impl Scene<'_> {
         self.patch_node(json!({"spec": {"podCIDR": first, "podCIDRs": cidrs}})).await
     }
 
-    /// Some annotations of the Node come, change or go, under any names.
+    /// Some annotations of the Node are added, changed or removed, under any names.
     async fn annotates_node(&mut self) -> Result<()> {
         let mut annotations = Map::new();
         for family in Family::ALL {
@@ -130,7 +130,7 @@ impl Scene<'_> {
                 self.patch(Part::Object, owner(json!("health"))).await
             }
             16 => {
-                // The answer is lost where the agent has not written it before.
+                // The answer is lost if the agent has not written it before.
                 self.mark(&any, "marked-for-release").await?;
                 let touched =
                     json!({"metadata": {"annotations": {"example.com/touched": self.n_pods.to_string()}}});
@@ -143,7 +143,7 @@ impl Scene<'_> {
         }
     }
 
-    /// A new CiliumNode gets the addresses that the one before had, or all but those of one block.
+    /// A new CiliumNode gets the addresses of the old one, or all but those of one block.
     pub(super) async fn gives_again(&mut self, before: &Value) -> Result<()> {
         let mut pool = before["spec"]["ipam"]["pool"].as_object().cloned().unwrap_or_default();
         let block = format!("10.{}.{}.", self.number, self.machine.rng.u64(..6));
