@@ -1,4 +1,4 @@
-//! Blocks that leave nodes that live, with Cilium's own agent: nothing that a pod has is ever lost by it.
+//! Blocks that drain from nodes that still exist, with Cilium's own agent: no pod ever loses anything by it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -33,16 +33,16 @@ mod own;
 mod returned;
 mod steps;
 
-/// How long a node has to need less there: longer than a period, as with Cilium's and our defaults.
+/// How long a node must need fewer addresses there: longer than a period, as with Cilium's and our defaults.
 const AFTER: Duration = Duration::from_secs(4);
 
 /// How long a block cools.
 const REUSE_AFTER: Duration = Duration::from_secs(1);
 
-/// A Pod of which its agent knows nothing.
+/// A Pod that its agent does not know.
 const GHOST: &str = "ghost";
 
-/// Every version of the CiliumNodes is looked at, and the texts of those that `look` objects to are kept.
+/// Checks every version of the CiliumNodes, and keeps the texts of the objections of `look`.
 fn objections(
     rig: &Rig,
     look: impl Fn(&Published) -> Option<String> + Send + Sync + 'static,
@@ -66,7 +66,7 @@ fn ensure_none(objections: &Mutex<Vec<String>>) -> Result<()> {
     Ok(())
 }
 
-/// How many writes of this kind the controller has done.
+/// The number of writes of this kind that the controller has done.
 async fn n_writes(controller: &Controller, kind: &str) -> Result<u64> {
     let (_, metrics) = controller.get("/metrics").await?;
     let line = format!("cilium_node_ipam_writes_total{{kind=\"{kind}\",outcome=\"done\"}} ");
@@ -74,12 +74,12 @@ async fn n_writes(controller: &Controller, kind: &str) -> Result<u64> {
     Ok(found.map_or(Ok(0), str::parse)?)
 }
 
-/// How many writes of CiliumNodes it has done so that blocks leave.
+/// The number of its writes of CiliumNodes for draining blocks.
 async fn n_steps(controller: &Controller) -> Result<u64> {
     Ok(n_writes(controller, "withdraw").await? + n_writes(controller, "usage_query").await?)
 }
 
-/// What a version shows of a block that leaves, in one line.
+/// The state of a draining block in this version, in one line.
 fn summary(kind: Kind, object: &DynamicObject) -> String {
     if kind == Kind::Block {
         return format!("the claim of {} is {}", Claim::of(object).cidr, Claim::of(object).state);
@@ -135,7 +135,7 @@ pub(crate) async fn goes_back_in_five_writes(options: Options) -> Result<()> {
         );
         ensure!(steps <= 5, "{steps} writes of the CiliumNode");
         scene.restart(rig).await?;
-        // It is given again to who needs it.
+        // The next node that needs the block gets it.
         ensure!(scene.fill(rig).await? == block, "another block than {block}");
         wait_claims_carried(rig).await?;
         Ok((controller, scene))
@@ -143,7 +143,7 @@ pub(crate) async fn goes_back_in_five_writes(options: Options) -> Result<()> {
     .await
 }
 
-/// A pool that overlaps the need of nodes by mistake: they take blocks of it, it is deleted, and nothing of it is left.
+/// A pool overlaps the need of nodes by mistake. They take blocks of it, it is deleted, and none of its blocks remains.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_made_by_mistake_is_undone_by_its_deletion() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -163,7 +163,8 @@ async fn a_pool_made_by_mistake_is_undone_by_its_deletion() -> Result<()> {
 
         rig.cluster.delete_pool("mistake").await?;
         let begun = Instant::now();
-        // The full one takes room elsewhere first; its pods in the block of the mistake go on until they end.
+        // The full node gets a replacement elsewhere first. Its pods in the block of the mistake keep running until
+        // they are deleted.
         let three = |seen: &Published| seen.pod_cidrs.len() == 3 && seen.pool.len() == 3 * BLOCK;
         let seen = rig.cluster.wait_published("busy", "room elsewhere", SOON, three).await?;
         ensure!(seen.pod_cidrs[2].starts_with("10.1.0."), "{:?}", seen.pod_cidrs);
@@ -218,7 +219,7 @@ async fn the_only_pool_is_deleted_and_every_pod_still_starts() -> Result<()> {
                 "its node needs it, its agent is not Ready, or it is not its turn yet (?: )",
             )
             .await?;
-        // Also behind a restart of the agent.
+        // Also after a restart of the agent.
         scene.restart(rig).await?;
         let filled = scene.agent.allocate_many("ns/late-", BLOCK).await?;
         ensure!(
@@ -230,7 +231,7 @@ async fn the_only_pool_is_deleted_and_every_pod_still_starts() -> Result<()> {
         wait_use_written(rig, &scene.agent, "n").await?;
         ensure_none(&fences)?;
 
-        // What no pod needs leaves, and the rest is open as before.
+        // The surplus leaves, and the rest is open as before.
         scene.shrink().await?;
         scene.wait_free(rig, &block).await?;
         let filled = scene.agent.allocate_many("ns/last-", BLOCK).await?;
@@ -252,7 +253,7 @@ async fn create_ghost(rig: &Rig, scene: &Scene, block: IpNet) -> Result<()> {
     create_pod(rig, GHOST, &scene.node, Network::OfThePod, "Running", address).await
 }
 
-/// Whose network a Pod is on.
+/// The network that a Pod is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Network {
     OfThePod,
@@ -286,7 +287,7 @@ async fn delete_ghost(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// A pod has an address that its agent does not list: nobody asks the agent to let the block go.
+/// A pod has an address that its agent does not list: the agent is never asked to release the block.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -296,7 +297,7 @@ async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
         let marks =
             objections(rig, move |seen| has_any(&seen.release, cidr).then(|| format!("{:?}", seen.release)));
         scene.shrink().await?;
-        // Twice: what was seen once is not relied on the next time.
+        // Twice: each drain needs a new observation.
         for _ in 0..2 {
             let asked = |seen: &Published| seen.release.contains_key(QUESTION);
             rig.cluster.wait_published("n", "a question", LATE, asked).await?;
@@ -322,8 +323,8 @@ async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
     .await
 }
 
-/// A Pod on the network of the host has no address of ours, whatever the kubelet takes for the address of the host, and one
-/// that has ended has none any more.
+/// A Pod on the network of the host has no address of ours, even if the kubelet reports one as the address of the host.
+/// A Pod that has finished has none any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_leaves_beside_pods_that_have_no_address_of_it() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -347,14 +348,14 @@ async fn a_block_leaves_beside_pods_that_have_no_address_of_it() -> Result<()> {
     .await
 }
 
-/// Such a pod comes while its agent is asked: the block is held again, and no mark is left that would keep a pod from
-/// being restored.
+/// A pod that its agent does not list comes while the agent is asked to release the block. The block is held again, and
+/// no mark is left that would keep a pod from being restored.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_in_no_list_that_comes_late_keeps_its_block_whole() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        // The agent has reported when it is asked, so its answers come that much later.
+        // The agent has just reported when it is asked, so its answers come a period later.
         let settings = Settings { update_rate: LONG_PERIOD, ..rig.agents.settings() };
         let mut scene = Scene::join_with(rig, "n", settings).await?;
         let block = scene.grow(rig).await?;
@@ -375,7 +376,7 @@ async fn a_pod_in_no_list_that_comes_late_keeps_its_block_whole() -> Result<()> 
     .await
 }
 
-/// A pod comes when the claim drains and the fence is not there yet: it keeps its address, and the block waits for it.
+/// A pod comes when the claim drains and the fence is not there yet. It keeps its address, and the block waits for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -408,7 +409,7 @@ async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
         for (owner, _) in filled.allocated.iter().filter(|(owner, _)| *owner != *late[0]) {
             scene.agent.release(owner).await?;
         }
-        // It drains again, behind the fence this time, and one pod is left in it.
+        // It drains again, now with the fence, and one pod is left in it.
         let fenced = |seen: &Published| of_block(&seen.pool, cidr).all(|owner| owner == FENCE);
         rig.cluster.wait_published("n", "the fence", LATE, fenced).await?;
         scene
@@ -436,7 +437,7 @@ async fn a_block_leaves_an_agent_that_ignores_the_fence() -> Result<()> {
         rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
         let flags: Vec<&str> = FLAGS.iter().copied().chain(["--reclaim-opt-in"]).collect();
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
-        // It takes another health address at each start, of any block, which then stays.
+        // It takes another health address at each start, from any block, which then stays.
         let settings = Settings { release: Release::Oldest, health: false, ..rig.agents.settings() };
         let mut scene = Scene::join_with(rig, "n", settings).await?;
         let block = scene.grow(rig).await?;
@@ -444,8 +445,8 @@ async fn a_block_leaves_an_agent_that_ignores_the_fence() -> Result<()> {
         scene.shrink().await?;
         let fenced = |seen: &Published| of_block(&seen.pool, cidr).all(|owner| owner == FENCE);
         rig.cluster.wait_published("n", "the fence", LATE, fenced).await?;
-        // The first block has room for all of them, so the node can do without the second one; but they are drawn from both,
-        // and that none is of the second happens once in ten thousand times.
+        // The first block has room for all of them, so the node does not need the second one. But they are drawn from
+        // both blocks; that none is of the second happens once in ten thousand times.
         let filled = scene.agent.allocate_many("ns/late-", BLOCK / 2).await?;
         let late = filled.allocated.iter().flat_map(|(_, pod)| pod.each()).filter(|pod| cidr.contains(pod));
         let n_late = late.count();

@@ -1,5 +1,5 @@
-//! Agents write the object that we write, and one that is refused ten times in a row ends: none is refused twice in a row
-//! because of us.
+//! Agents write the object that we write. An agent that is refused ten times in a row exits, so our writes must not
+//! cause two refusals in a row.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::support::objects::Kind;
 use crate::support::proxy::{Answered, Fault, Often, Proxy, Requests, Verb};
 use crate::support::rig::under_oracle;
 
-/// What the server says to a write of a version that is not the newest.
+/// The server's answer to a write of a version that is not the newest.
 const CONFLICT: u16 = 409;
 
-/// How long a write of the agent is under way: what is written meanwhile makes it a conflict.
+/// How long a write of the agent is in flight. A write by another writer meanwhile makes it a conflict.
 const SLOW: Duration = Duration::from_millis(150);
 
-/// The refusals in a row among these answers in which more than one write of ours was done. (The first may be that of the
-/// agent itself, which writes its status beside the rest.)
+/// The rows of refusals among these answers during which more than one of our writes was done. The agent itself may
+/// have caused the first refusal, because it also writes its status.
 fn met_twice(agent: &[Answered], ours: &[Answered]) -> Vec<String> {
     let rows = agent.chunk_by(|one, next| one.code == CONFLICT && next.code == CONFLICT);
     let met = rows.filter_map(|row| {
@@ -34,13 +34,13 @@ fn met_twice(agent: &[Answered], ours: &[Answered]) -> Vec<String> {
     met.collect()
 }
 
-/// Pods come and go, and the Node changes all the time, until `ended` is set. It is not dropped before: a pod that was
-/// asked for in vain is not restored.
+/// Pods come and are deleted, and the Node changes all the time, until `ended` is set. This future is not dropped
+/// before: a pod whose request failed is not restored.
 async fn keep_busy(scene: &Scene, ended: &Cell<bool>) -> Result<()> {
     while !ended.get() {
         scene.agent.allocate("ns/short-lived").await?;
         scene.agent.touch_node().await?;
-        // How long the pod lives. There is no state to wait for: the agent is to be busy whatever it has written.
+        // The life of the pod. There is no state to wait for: the agent must be busy all the time.
         tokio::time::sleep(KUBELET_PAUSE).await;
         scene.agent.release("ns/short-lived").await?;
     }
@@ -58,7 +58,7 @@ async fn no_write_of_ours_refuses_a_busy_agent_twice_in_a_row() -> Result<()> {
         );
         let updates = Requests::new(Verb::Update, Kind::CiliumNode);
         let slow = between_them.plant(updates, Fault::Delay(SLOW), Often::Always);
-        // The default pause between two writes, which is there for this.
+        // The default pause between two writes, which exists for this.
         let controller = Controller::start_ready_behind(&rig.control_plane, &between_us, &[]).await?;
         let server = Some(between_them.kubeconfig().to_owned());
         let settings = Settings { update_rate: PERIOD, server, ..rig.agents.settings() };

@@ -1,4 +1,4 @@
-//! What happens while a block leaves: objects are edited, deleted and recreated between two steps.
+//! Disturbances while a block drains: objects are edited, deleted and recreated between two steps.
 
 use std::time::Duration;
 
@@ -19,28 +19,29 @@ use crate::support::objects::Kind;
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
 
-/// Two blocks, so that another node can only get those of the first.
+/// Two blocks, so that another node can only get the blocks of the first one.
 const RANGE: &str = "10.1.0.0/27";
 
-/// A pod that has an address of a block which is fenced, so that the block stays so until the pod ends.
+/// A pod with an address of a fenced block, so that the block stays fenced until the pod is deleted.
 const INSIDE: &str = "ns/kept-inside";
 
-/// What happens.
+/// A disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Happening {
     /// The CiliumNode is deleted, and its agent recreates it.
     CiliumNodeRecreated,
-    /// The metadata of the CiliumNode is changed before its agent has answered: it does not look at the marks again.
+    /// The metadata of the CiliumNode is changed before its agent has answered: the agent does not answer the marks
+    /// again.
     AnswerLost,
-    /// Its agent hangs and wakes up when nobody waits for its answer any more.
+    /// Its agent hangs and wakes up when the controller no longer waits for its answer.
     AgentHangs,
     /// The machine, its Node and its CiliumNode are lost.
     NodeLost,
-    /// The pool is edited: it takes no blocks back.
+    /// The pool is edited: it does not reclaim blocks.
     ReclaimDisabled,
     /// The pool is edited: its range, which drained, is active again.
     RangeActiveAgain,
-    /// The pool is edited: the node is to have more addresses free than it would keep.
+    /// The pool is edited: the node should have more addresses free than it would keep.
     MoreWanted,
     /// The pool is edited: it does not select the node any more.
     Unselected,
@@ -48,18 +49,18 @@ enum Happening {
     PoolDeleted,
 }
 
-/// What becomes of the block.
+/// The fate of the block.
 enum End {
     /// It leaves, then or later.
     Leaves,
-    /// It is held whole.
+    /// It is held, with all its addresses open to pods.
     Stays,
     /// Another node gets it.
     Lost,
 }
 
 impl Happening {
-    /// What it needs before the block begins to leave.
+    /// The preparation before the block starts to drain.
     async fn prepare(self, rig: &Rig) -> Result<()> {
         if self == Self::RangeActiveAgain {
             rig.cluster.patch_pool("p", range_in_state("Draining")).await?;
@@ -68,7 +69,7 @@ impl Happening {
         Ok(())
     }
 
-    /// Lets it happen, but for a loss, which ends the scene.
+    /// Causes the disturbance, except for a loss, which is the last step of the scene.
     async fn happen(self, rig: &Rig, scene: &Scene, block: &str) -> Result<End> {
         let edit = async |spec| rig.cluster.patch_pool("p", spec).await.map(drop);
         Ok(match self {
@@ -112,7 +113,7 @@ impl Happening {
     }
 }
 
-/// The CiliumNode is deleted under its agent, which recreates it empty; the node gets its addresses again.
+/// The CiliumNode is deleted while its agent runs. The agent recreates it empty, and the node gets its addresses again.
 async fn recreate(rig: &Rig, scene: &Scene) -> Result<()> {
     let before = rig.cluster.published("n").unwrap_or_default().uid;
     rig.cluster.delete(Kind::CiliumNode, "n").await?;
@@ -122,7 +123,7 @@ async fn recreate(rig: &Rig, scene: &Scene) -> Result<()> {
     rig.cluster.wait_published("n", "its addresses again", SOON, served).await.map(drop)
 }
 
-/// The machine of the node ends, and what is known of it is deleted. Another node comes and grows into both blocks.
+/// The machine of the node is lost, and its objects are deleted. Another node comes and grows into both blocks.
 async fn replace(rig: &Rig, scene: Scene) -> Result<Scene> {
     scene.agent.power_off().await?;
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
@@ -138,7 +139,7 @@ fn range_in_state(state: &str) -> serde_json::Value {
     json!({"ipv4": {"cidrs": [{"cidr": RANGE, "state": state}]}})
 }
 
-/// Something happens at a moment, with an agent of this release.
+/// A disturbance at a moment, with an agent of this version.
 async fn happens(happening: Happening, moment: Moment, release: Release) -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&pool("p", RANGE).with("reuseAfterNodeLoss", "1s")).await?;
@@ -174,11 +175,11 @@ async fn happens(happening: Happening, moment: Moment, release: Release) -> Resu
     .await
 }
 
-/// An agent that is asked to let addresses go has just reported, so its answer comes a whole period later.
+/// An agent that is asked to release addresses has just reported, so its answer comes a whole period later.
 fn settings(rig: &Rig, moment: Moment, release: Release) -> Settings {
     let is_mark = matches!(moment, Moment::Step(WithdrawalStep::Mark));
     let update_rate: Duration = if is_mark { LONG_PERIOD } else { PERIOD };
-    // The oldest takes another health address at each start, of any block.
+    // The oldest agent takes another health address at each start, from any block.
     Settings { release, update_rate, health: release == Release::Newest, ..rig.agents.settings() }
 }
 

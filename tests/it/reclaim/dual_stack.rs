@@ -1,4 +1,4 @@
-//! Blocks of both families leave one node, whose pods have an address of each.
+//! Blocks of both families drain from one node. Its pods have an address of each.
 
 use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
@@ -39,7 +39,7 @@ async fn the_blocks_of_both_families_go_back_and_the_pod_keeps_both_addresses_ti
             scene.wait_free(rig, block).await?;
         }
         scene.restart(rig).await?;
-        // What is left is open in both families.
+        // The remaining blocks are open in both families.
         let seen = rig.cluster.published("n").context("its CiliumNode")?;
         ensure!(seen.pod_cidrs == first && seen.pool.len() == 2 * BLOCK, "{seen:?}");
         ensure!(scene.grow_each(rig).await?.len() == 2, "it has not grown again");

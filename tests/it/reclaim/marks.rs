@@ -1,4 +1,5 @@
-//! Release marks that stand where nobody of ours has put them, and ours where somebody has put the address back.
+//! Release marks that no controller of the test has written, and the controller's marks on addresses that another
+//! writer has put back.
 
 use std::net::IpAddr;
 
@@ -19,15 +20,15 @@ use crate::support::objects::Kind;
 use crate::support::rig::under_oracle;
 use crate::support::views::Published;
 
-/// The owner of `release-ips` is whoever writes it, and an earlier controller may have left anything there. Agents answer
-/// some of it, and clean up none of it.
+/// Any writer may write `release-ips`, and an earlier controller may have left anything there. Agents answer some of
+/// the marks, and clean up none of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn marks_of_an_earlier_controller_are_cleared_at_the_start() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let (controller, mut scene, block) = Scene::grown(rig).await?;
         controller.sigkill().await?;
 
-        // One of each state on addresses that nobody has, and a mark on one that a pod has.
+        // One mark of each state on addresses that no pod has, and a mark on one that a pod has.
         let cidr: IpNet = block.parse()?;
         let held = scene.held().await?;
         let free: Vec<IpAddr> = cidr.hosts().filter(|address| !held.contains_key(address)).collect();
@@ -55,14 +56,14 @@ async fn marks_of_an_earlier_controller_are_cleared_at_the_start() -> Result<()>
     .await
 }
 
-/// The agent is down when its block is taken off, so `released` still stands when somebody puts an address back: it would
-/// never go to a pod again, because the agent removes the mark only of an address that is not in the pool.
+/// The agent is down when its block is removed, so `released` is still there when another writer puts an address back.
+/// No pod would get that address again: the agent removes the mark only of an address that is not in the pool.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_comes_back_as_released_is_given_to_pods_again() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        // It has just written when the block is taken off, and looks at that no sooner than with its next write.
+        // It has just written when the block is removed, and sees the removal at its next write at the earliest.
         let settings = Settings { update_rate: LONG_PERIOD, ..rig.agents.settings() };
         let mut scene = Scene::join_with(rig, "n", settings).await?;
         let block = scene.grow(rig).await?;
@@ -80,7 +81,7 @@ async fn an_address_that_comes_back_as_released_is_given_to_pods_again() -> Resu
         rig.cluster.patch(Kind::CiliumNode, "n", back).await?;
         let cleared = |seen: &Published| !seen.release.contains_key(&address);
         let seen = rig.cluster.wait_published("n", "its mark to be cleared", LATE, cleared).await?;
-        // The agent removes the others, and before that they do not come back.
+        // The agent removes the other marks. Their addresses do not come back before that.
         ensure!(seen.release.len() == BLOCK - 1, "{:?}", seen.release);
         scene.agent.start()?;
         let started = scene.agent.wait_ready(SOON).await?;

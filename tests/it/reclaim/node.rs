@@ -1,4 +1,4 @@
-//! A node with Cilium's own agent that grows by a block and needs it no more, for the tests of this folder.
+//! A node with Cilium's own agent that grows by a block and no longer needs it, for the tests of this folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,14 +17,14 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim_name};
 use crate::support::rig::Rig;
 use crate::support::views::{Claim, Published};
 
-/// The pause between two writes to a node is long enough to end a controller between two steps. Agents answer within a few
-/// periods of theirs, so they are soon asked again.
+/// The pause between two writes to a node is long enough to kill a controller between two steps. Agents answer within a
+/// few of their periods, so usage queries may be sent often.
 pub(super) const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--usage-query-interval", "5s"];
 
-/// The time between two reports of an agent, which Cilium has at 15 s.
+/// The time between two reports of an agent. Cilium's default is 15 s.
 pub(super) const PERIOD: Duration = Duration::from_millis(500);
 
-/// Where periods are counted, or something is to happen within one: what else takes time is short beside it.
+/// For tests that count periods, or cause an event within one: all other delays are short beside it.
 pub(super) const LONG_PERIOD: Duration = Duration::from_secs(6);
 
 /// Addresses of a block; all are offered.
@@ -36,14 +36,14 @@ pub(super) const OWN: usize = 2;
 /// Pods that stay.
 pub(super) const KEPT: usize = 4;
 
-/// A question to an agent is repeated, and a block that was kept rests for twice as long.
+/// A usage query is repeated, and after a block was kept its node starts no drain for twice as long.
 pub(super) const LATE: Duration = Duration::from_secs(120);
 
-/// The owner that keeps new pods out of a block, and the address that stands for a question to the agent.
+/// The owner that keeps new pods out of a block, and the address of a usage query.
 pub(super) const FENCE: &str = "nodeipam.io/fenced";
 pub(super) const QUESTION: &str = "0.0.0.0";
 
-/// A pool from which a node takes a block when it is full, and which takes it back when all is used by half of the rest.
+/// A pool from which a full node takes a block. It reclaims the block when half of the rest holds all used addresses.
 pub(super) fn pool(name: &str, range: &str) -> PoolSpec {
     PoolSpec::new(name)
         .ipv4(28, &[range])
@@ -62,7 +62,8 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// A pool, a controller, and node n of it, which has just grown: the second of its blocks is returned with it.
+    /// A pool, a controller, and node n of that pool, which has just grown. The second block of the node is returned
+    /// too.
     pub(super) async fn grown(rig: &Rig) -> Result<(Controller, Self, String)> {
         rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
@@ -87,12 +88,12 @@ impl Scene {
         Ok(Self { node: node.to_owned(), agent, n_restarts: 0, n_families })
     }
 
-    /// The node fills up and takes a second block, of which three pods have addresses. Returns that block.
+    /// The node fills up and takes a second block. Three pods get addresses of it. Returns that block.
     pub(super) async fn grow(&self, rig: &Rig) -> Result<String> {
         self.grow_each(rig).await?.pop().context("a second block")
     }
 
-    /// The same with one block per family.
+    /// As [`Self::grow`], with one block per family.
     pub(super) async fn grow_each(&self, rig: &Rig) -> Result<Vec<String>> {
         for number in 0..KEPT {
             ask(rig, &self.agent, &format!("ns/kept-{number}")).await?;
@@ -105,12 +106,12 @@ impl Scene {
         Ok(blocks)
     }
 
-    /// All of the first block is given away, and the node takes a second one, which is returned.
+    /// The whole first block is given out, and the node takes a second one, which is returned.
     pub(super) async fn fill(&self, rig: &Rig) -> Result<String> {
         self.fill_each(rig).await?.pop().context("a second block")
     }
 
-    /// The same with one block per family.
+    /// As [`Self::fill`], with one block per family.
     async fn fill_each(&self, rig: &Rig) -> Result<Vec<String>> {
         let filled = self.agent.allocate_many("ns/first-", BLOCK).await?;
         ensure!(filled.error.is_some(), "{filled:?}");
@@ -121,13 +122,13 @@ impl Scene {
         Ok(seen.pod_cidrs[first..].to_vec())
     }
 
-    /// Every address of two blocks goes to a pod: both are open.
+    /// Every address of two blocks is given to a pod: both are open.
     pub(super) async fn fill_both(&self, rig: &Rig) -> Result<()> {
         let n_free = 2 * BLOCK - self.held().await?.len();
         ask_many(rig, &self.agent, "ns/again-", n_free).await.context("not all addresses are open")
     }
 
-    /// All pods end but those that stay.
+    /// Deletes all pods except those that stay.
     pub(super) async fn shrink(&self) -> Result<()> {
         let owners: BTreeSet<String> = self.held().await?.into_values().collect();
         for owner in owners.iter().filter(|owner| owner.starts_with("ns/") && !owner.contains("kept")) {
@@ -136,13 +137,14 @@ impl Scene {
         Ok(())
     }
 
-    /// What the agent has given out, without what a restart adds to the owners.
+    /// The addresses that the agent has given out, without the text that a restart adds to the owners.
     pub(super) async fn held(&self) -> Result<BTreeMap<IpAddr, String>> {
         let held = self.agent.held().await?;
         Ok(held.into_iter().map(|(address, owner)| (address, plain(&owner).to_owned())).collect())
     }
 
-    /// The agent restarts, and its pods keep their addresses. The kubelet reports it when the agent is up again.
+    /// The agent restarts, and its pods keep their addresses. The kubelet reports the restart when the agent is up
+    /// again.
     pub(super) async fn restart(&mut self, rig: &Rig) -> Result<()> {
         let before = self.held().await?;
         let started = self.agent.restart(SOON).await?;
@@ -158,8 +160,8 @@ impl Scene {
         rig.cluster.claims_of(&self.node).into_iter().find(|claim| claim.cidr == block)
     }
 
-    /// Returns when the status of the block's claim says this of its drain: the cause, how many addresses pods have (`?` if it has no number),
-    /// and those pods whose names are known; `nothing` where it says nothing.
+    /// Returns when the status of the block's claim says this of its drain: the cause, the number of addresses that
+    /// pods have (`?` if there is none), and the pods with known names. `nothing` means that it says nothing.
     pub(super) async fn wait_told(&self, rig: &Rig, block: &str, expected: &str) -> Result<()> {
         let told = || {
             let claim = rig.cluster.object(Kind::Block, &claim_name(block))?;
@@ -177,7 +179,7 @@ impl Scene {
         waited.with_context(|| format!("{block}: {expected}, and not {:?}", told()))
     }
 
-    /// Returns when the block is free, and nothing of it is left on the CiliumNode.
+    /// Returns when the block is free, and the CiliumNode shows nothing of it.
     pub(super) async fn wait_free(&self, rig: &Rig, block: &str) -> Result<()> {
         let cidr: IpNet = block.parse()?;
         let gone = async || {
@@ -192,7 +194,7 @@ impl Scene {
         waited.with_context(|| self.told(rig, block))
     }
 
-    /// Returns when the block is held whole: no address of it is kept from pods.
+    /// Returns when the block is held and no address of it is kept from pods.
     pub(super) async fn wait_whole(&self, rig: &Rig, block: &str) -> Result<()> {
         let cidr: IpNet = block.parse()?;
         let whole = async || {
@@ -208,7 +210,7 @@ impl Scene {
         waited.with_context(|| self.told(rig, block))
     }
 
-    /// What the objects say of the block, for the message of a failure.
+    /// The state of the block in the objects, for the message of a failure.
     pub(super) fn told(&self, rig: &Rig, block: &str) -> String {
         let seen = rig.cluster.published(&self.node).unwrap_or_default();
         let state = self.claim(rig, block).map(|claim| claim.state);

@@ -1,4 +1,4 @@
-//! An agent that has its own addresses outside of the first block, on a node that was served before it was ours.
+//! An agent with its own addresses outside of the first block, on a node that was served before it was ours.
 
 use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
@@ -15,7 +15,7 @@ use crate::support::views::Published;
 const FIRST: &str = "10.1.0.0/28";
 const OWN: &str = "10.1.0.16/28";
 
-/// Two blocks are claimed and published, the first of them without addresses, so the agent takes its own of the second.
+/// Claims and publishes two blocks, the first without addresses, so that the agent takes its own from the second.
 async fn publish_by_hand(rig: &Rig) -> Result<()> {
     rig.cluster.wait_published("n", "nothing yet", SOON, |_| true).await?;
     let uid = rig.cluster.read(Kind::Node, "n").await?.metadata.uid.context("its uid")?;
@@ -28,7 +28,7 @@ async fn publish_by_hand(rig: &Rig) -> Result<()> {
     rig.cluster.patch(Kind::CiliumNode, "n", ipam).await.map(drop)
 }
 
-/// The block with the addresses of the agent would never be empty: it does not begin to leave, and others do.
+/// The block with the addresses of the agent would never be empty: it does not start to drain, and others do.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_with_the_agents_own_addresses_stays_and_others_leave() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -44,7 +44,7 @@ async fn a_block_with_the_agents_own_addresses_stays_and_others_leave() -> Resul
         ask_many(rig, &scene.agent, "ns/first-", n_free).await?;
         let three = |seen: &Published| seen.pod_cidrs.len() == 3 && seen.pool.len() > 46;
         let third = rig.cluster.wait_published("n", "a third block", SOON, three).await?.pod_cidrs[2].clone();
-        // More than the agent has in the other one.
+        // More than the agent has in the block of its own addresses.
         for number in 0..KEPT {
             ask(rig, &scene.agent, &format!("ns/kept-{number}")).await?;
         }

@@ -1,5 +1,5 @@
-//! Nodes that are deleted and join again while the range of their only block drains: they get another block in front, and
-//! the old one leaves as soon as its agent consents.
+//! Nodes that are deleted and join again while the range of their only block drains. They get a replacement first, and
+//! the old block leaves as soon as its agent consents.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,14 +21,14 @@ use crate::support::views::Published;
 
 const PODS: usize = 3;
 
-/// What became of the machine while its Node and its CiliumNode were deleted.
+/// The fate of the machine while its Node and its CiliumNode were deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Machine {
-    /// Its agent and its pods have run on.
+    /// Its agent and its pods have kept running.
     Living,
-    /// Its agent has restarted, and its pods have run on.
+    /// Its agent has restarted, and its pods have kept running.
     Restarted,
-    /// It has booted anew, without a pod.
+    /// It has booted again, without a pod.
     Booted,
 }
 
@@ -141,8 +141,8 @@ async fn pods_of(scene: &Scene) -> Result<BTreeMap<IpAddr, String>> {
     Ok(held)
 }
 
-/// The old block is free when no pod uses it; where the agent has an address of it for itself, it stays with that
-/// reason.
+/// The old block is free when no pod uses it. If the agent has an address of it for itself, it stays, and that is the
+/// reported reason.
 async fn leaves(
     rig: &Rig,
     controller: &Controller,
@@ -155,7 +155,7 @@ async fn leaves(
     }
     let cidr: IpNet = block.parse()?;
     let held = scene.held().await?;
-    // An agent that has found its state keeps its router, and the oldest takes any address when it boots.
+    // An agent that has found its state keeps its router, and the oldest agent takes any address when it boots.
     let keeps = held.keys().any(|address| cidr.contains(address));
     ensure!(keeps || machine == Machine::Booted, "{machine:?} took other addresses: {held:?}");
     if keeps {

@@ -1,5 +1,5 @@
-//! Every step by which a block leaves a node, with an end of the controller, a controller that wakes up late, and a restart
-//! of the agent behind it.
+//! Every step by which a block leaves a node: the controller is killed after it, or wakes up late, or the agent
+//! restarts.
 
 use std::time::Instant;
 
@@ -17,12 +17,12 @@ use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
 
-/// A moment between two steps by which a block leaves.
+/// A moment between two steps by which a block leaves its node.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Moment {
     /// Its claim is in this state.
     Claim(ClaimState),
-    /// The agent is asked which addresses it uses.
+    /// The agent gets a usage query.
     Question,
     /// This was written to its CiliumNode.
     Step(WithdrawalStep),
@@ -36,7 +36,7 @@ pub(super) enum ClaimState {
 }
 
 impl Moment {
-    /// Whether the objects show that it has come. Each can be seen until the agent has reported once more.
+    /// Whether the objects show that it has come. Each moment is visible until the agent has reported once more.
     fn has_come(self, rig: &Rig, scene: &Scene, block: &str) -> Result<bool> {
         let cidr: IpNet = block.parse()?;
         let seen = rig.cluster.published(&scene.node).unwrap_or_default();
@@ -54,13 +54,13 @@ impl Moment {
                 of_block(&seen.release, cidr).any(|state| state == "released")
             }
             Self::Step(WithdrawalStep::Remove) => !has_any(&seen.pool, cidr),
-            // It is not a step of a block that leaves without trouble; see `Moment::reach`.
+            // A block that drains undisturbed has no such step; see `Moment::reach`.
             Self::Step(WithdrawalStep::Clear) => !has_any(&seen.release, cidr),
         })
     }
 
-    /// The pods of the node end, and its second block begins to leave. Returns when this moment has come. That of a mark
-    /// which is cleared comes before the pods end.
+    /// Deletes the pods of the node, and its second block starts to drain. Returns when this moment has come. The
+    /// moment of a cleared mark comes before the pods are deleted.
     pub(super) async fn reach(self, rig: &Rig, scene: &Scene, block: &str) -> Result<()> {
         if matches!(self, Self::Step(WithdrawalStep::Clear)) {
             let cidr: IpNet = block.parse()?;
@@ -80,7 +80,7 @@ impl Moment {
     }
 }
 
-/// The node needs less from now on: its block comes back, and its agent loses no pod when it restarts after that.
+/// The node needs less from now on. Its block becomes free, and its agent loses no pod when it restarts after that.
 pub(super) async fn gives_back(rig: &Rig, scene: &mut Scene, block: &str) -> Result<()> {
     scene.shrink().await?;
     let begun = Instant::now();
@@ -90,7 +90,7 @@ pub(super) async fn gives_back(rig: &Rig, scene: &mut Scene, block: &str) -> Res
     wait_claims_carried(rig).await
 }
 
-/// The controller is killed at a moment, and the next one goes on.
+/// The controller is killed at a moment, and the next one continues.
 async fn killed_at(moment: Moment) -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let (controller, mut scene, block) = Scene::grown(rig).await?;
@@ -105,7 +105,7 @@ async fn killed_at(moment: Moment) -> Result<()> {
     .await
 }
 
-/// The agent restarts at a moment, with a pod that stays; the block leaves, or is held whole.
+/// The agent restarts at a moment, with a pod that stays. The block leaves, or is held with all addresses open.
 async fn restarted_at(moment: Moment) -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let (controller, mut scene, block) = Scene::grown(rig).await?;
@@ -120,11 +120,11 @@ async fn restarted_at(moment: Moment) -> Result<()> {
     .await
 }
 
-/// The controller is halted at a moment, with its next write on the way. Another one goes on, the block comes back and goes
-/// to another node, and only then the write arrives and the first controller wakes up: neither changes anything.
+/// The controller is halted at a moment, with its next write in flight. Another one continues, and the block is freed
+/// and given to another node. Only then the write arrives and the first controller wakes up: neither changes anything.
 async fn woken_after(moment: Moment) -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        // Three blocks, so that the other node can only grow by the one that leaves.
+        // Three blocks, so that the other node can only grow by the draining one.
         let pool = pool("p", "10.1.0.0/27").ipv4(28, &["10.1.0.0/27", "10.1.1.0/28"]);
         rig.cluster.create_pool(&pool).await?;
         let proxy = Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?;
@@ -166,7 +166,7 @@ async fn woken_after(moment: Moment) -> Result<()> {
     .await
 }
 
-/// Three tests per moment. A step that has none does not compile.
+/// Three tests per moment. A step without them does not compile.
 macro_rules! at_each_moment {
     ($($kind:ident $(($step:path))? => $killed:ident, $restarted:ident, $woken:ident;)+) => {
         impl Moment {
