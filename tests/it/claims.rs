@@ -1,4 +1,4 @@
-//! Claims that were not left alone: removed by force, overlapping, or moved by a request whose answer was lost.
+//! Claims that another writer changed: removed by force, overlapping, or moved by a request whose answer was lost.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::DynamicObject;
@@ -16,8 +16,8 @@ use crate::support::rig::{Rig, under_oracle};
 use crate::support::signals;
 use crate::support::views::Published;
 
-/// Whoever removes the finalizer of a claim and deletes it frees nothing: what a CiliumNode carries is taken, and is
-/// claimed again for that node, both by a controller that saw the deletion and by one that didn't.
+/// A user who removes the finalizer of a claim and deletes it frees nothing. A block that a CiliumNode carries is
+/// taken. It is claimed again for that node, both by a controller that saw the deletion and by one that did not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_removed_by_force_is_recreated_for_its_node() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -64,7 +64,7 @@ async fn a_claim_removed_by_force_is_recreated_for_its_node() -> Result<()> {
 }
 
 async fn remove_by_force(rig: &Rig, name: &str) -> Result<()> {
-    // The other way round a controller may restore its finalizer in between.
+    // In the reverse order a controller may restore its finalizer in between.
     rig.cluster.delete(Kind::Block, name).await?;
     rig.cluster.patch(Kind::Block, name, json!({"metadata": {"finalizers": null}})).await.map(drop)
 }
@@ -90,8 +90,8 @@ fn carrying(name: &str, cidrs: &[&str]) -> Result<DynamicObject> {
     Ok(cilium_node(name, &json!({"podCIDRs": cidrs, "pool": pool})))
 }
 
-/// Of two claims that overlap neither is published before a person deletes one, and one that is published stays. A
-/// CiliumNode for which a claim was made proves no more than another one.
+/// Of two overlapping claims neither is published before a person deletes one, and a published one stays. A CiliumNode
+/// for which a claim was made proves no more than another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_claims_that_overlap_the_one_goes_that_a_person_deletes() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -133,8 +133,8 @@ async fn of_two_claims_that_overlap_the_one_goes_that_a_person_deletes() -> Resu
     .await
 }
 
-/// Two claims from before our time overlap, and both blocks are carried: neither is moved, neither node is written, and
-/// nobody else gets any of it. When one is gone, the other goes on.
+/// Two claims from an earlier time overlap, and both blocks are carried. Neither is moved, neither node is written, and
+/// no other node gets any of their addresses. When one claim is gone, the other continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_claims_that_overlap_and_are_carried_none_is_moved() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -146,7 +146,7 @@ async fn of_two_claims_that_overlap_and_are_carried_none_is_moved() -> Result<()
             claim_for(rig, cidr, node).await?;
             rig.cluster.create(&carrying(node, &[cidr])?, Kind::CiliumNode).await?;
         }
-        // Agents that said nothing of their use would be asked after half a minute, which is a write.
+        // Agents that reported nothing of their use would get a usage query after half a minute, which is a write.
         for (node, address) in [("a", "10.1.0.1"), ("b", "10.1.0.17")] {
             let used = json!({"status": {"ipam": {"used": {address: {"owner": "ns/pod"}}}}});
             rig.cluster.patch_status(Kind::CiliumNode, node, used).await?;
@@ -159,7 +159,7 @@ async fn of_two_claims_that_overlap_and_are_carried_none_is_moved() -> Result<()
         let after = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
         ensure!(after.is_superset(&before), "{before:?} and then {after:?}");
 
-        // The machine `a` is taken away, with all that it had.
+        // The machine `a` is lost with everything on it.
         rig.cluster.delete_node("a").await?;
         rig.cluster.delete(Kind::CiliumNode, "a").await?;
         wait_claims(rig, "a", "a claim in Cooling", |claims| {
@@ -171,8 +171,8 @@ async fn of_two_claims_that_overlap_and_are_carried_none_is_moved() -> Result<()
     .await
 }
 
-/// A claim was to be given up as unused, and its node turns out to carry the block: the claim follows what is seen, not
-/// what was intended.
+/// A claim is releasing as unused, and then its node turns out to carry the block. The claim follows this observation,
+/// and not the earlier intention.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unused_claim_whose_block_is_found_carried_is_held_again() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -192,12 +192,12 @@ async fn an_unused_claim_whose_block_is_found_carried_is_held_again() -> Result<
     .await
 }
 
-/// A block that has cooled is free only after a read that does not find its Node. While the store hangs that read has no
-/// answer, and no answer is no proof: the read is repeated until there is one, and no block is lost or given twice.
+/// A block that has cooled is free only after a read that does not find its Node. While the store hangs that read has
+/// no answer, and no answer is no proof. The read is repeated until there is one, and no block is lost or given twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_hangs_frees_no_block_before_it_answers() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        // Longer than it takes to see the cooling begin and to halt the store.
+        // Longer than the test takes to see the start of the cooling and to halt the store.
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/27"]).with("reuseAfterNodeLoss", "15s");
         rig.cluster.create_pool(&pool).await?;
         let controller = Controller::start_ready(&rig.control_plane, &["--request-timeout", "1s"]).await?;
@@ -212,15 +212,15 @@ async fn a_store_that_hangs_frees_no_block_before_it_answers() -> Result<()> {
             !claims.is_empty() && claims.iter().all(|claim| claim.state == "Cooling")
         })
         .await?;
-        // The watch may show the write before its answer has left the store, and without its answer nothing goes on.
+        // The watch may show the write before its answer has left the store, and without its answer nothing continues.
         controller.wait_logged("Cooling node=lost", SOON).await?;
-        // So it is with the status that shows the end of the cooling.
+        // The same is true of the status that shows the end of the cooling.
         let is_shown = || {
             let found = rig.cluster.object(Kind::Block, "10.1.0.0-28");
             found.is_some_and(|found| found.data["status"]["until"].is_string())
         };
         rig.cluster.wait_until("the end of the cooling", SOON, async || Ok(is_shown())).await?;
-        // The cooling ends while the store hangs.
+        // The cooling is over while the store hangs.
         signal_etcd(rig, "STOP").await?;
         let read = "read failed kind=\"Node\" selector=\"metadata.name=lost\"";
         let hung = controller.wait_logged(read, SOON).await;

@@ -1,8 +1,8 @@
 //! The installation as an administrator does it: `make install`, `make upgrade` and `make uninstall` with the real
-//! kubectl against the real API server, and the image's recipe as far as it can be judged without a daemon.
+//! kubectl against the real API server. It also judges the image's recipe as far as possible without a daemon.
 //!
-//! There is no kubelet and no Deployment controller: the test runs the binary with the deployment's own arguments and
-//! with the service account's rights, and says what a Deployment controller would.
+//! There is no kubelet and no Deployment controller. The test runs the binary with the deployment's own arguments and
+//! with the service account's rights. It writes the status in place of a Deployment controller.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
@@ -53,11 +53,11 @@ const EXAMPLE: &str = "manifests/examples/pool.yaml";
 /// Each ConfigMap that the controller reads.
 const CONFIG_MAPS: [&str; 2] = ["cilium-config", NAME];
 
-/// For each wait; the machine may be busy with other tests.
+/// For each wait, on a machine that may be busy with other tests.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Every right that the controller has, where, and what for. A right that is not here is one too many, and a line that
-/// is not granted one too few.
+/// Every right of the controller, with its namespace and purpose. A granted right that is missing here is one too many,
+/// and a line here that is not granted is one too few.
 const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
     (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
     (EVERYWHERE, "", "pods", &["list"], "who has an address of a block that is to leave its node"),
@@ -86,7 +86,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
     (EVERYWHERE, "nodeipam.io", "nodeipblocks/status", &["patch"], "what a drain waits for"),
 ];
 
-/// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.
+/// Actions that a thief of the controller's token would try: group, resource, verb, namespace, name.
 const REFUSED: [(&str, &str, &str, &str, &str); 27] = [
     ("", "nodes", "patch", "", ""),
     ("", "nodes/status", "patch", "", ""),
@@ -151,7 +151,7 @@ async fn installation_serves_and_its_removal_takes_nothing() -> Result<()> {
         ensure!(now.pod_cidrs == published.pod_cidrs && now.pool == published.pool, "{published:?}\n{now:?}");
         ensure!(cluster.claims_of("n0").len() == published.pod_cidrs.len(), "claims are gone");
 
-        // The next one goes on where this one ended.
+        // The next one continues where this one stopped.
         make(plane, "install", &["IMAGE=registry.example.com/nodeipam:2"]).await?;
         cluster.create_node(&NodeSpec::new("n1").label(ZONE, "beijing")).await?;
         let controller = start(plane).await?;
@@ -170,7 +170,7 @@ async fn installation_serves_and_its_removal_takes_nothing() -> Result<()> {
 async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
     let bare = Options { crds: Vec::new(), manifests: Vec::new(), ..Options::of(Families::V4) };
     let plane = ControlPlane::start(bare).await?;
-    // Claims go while CiliumNodes carry their blocks, which is the point.
+    // The test deletes claims while CiliumNodes carry their blocks, on purpose.
     for rule in ["cidr-without-claim", "claim-deleted-while-carried"] {
         plane.allow(rule, None, None).await?;
     }
@@ -195,7 +195,7 @@ async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
     let definitions = kubectl(&plane, &["get", "--ignore-not-found", "-f", "crds"]).await?;
     ensure!(definitions.is_empty(), "left behind: {definitions}");
     ensure!(cilium_nodes.get("n0").await?.data == before.data, "the CiliumNode changed");
-    // Nothing to remove is no error.
+    // A repeated uninstall is no error.
     make(&plane, "uninstall", &["PURGE=1"]).await?;
     plane.assert_clean().await
 }
@@ -210,15 +210,15 @@ async fn rights_are_what_it_uses_and_no_more() -> Result<()> {
     for (group, resource, verb, namespace, name) in REFUSED {
         ensure!(!may(&plane, group, resource, verb, namespace, name).await?, "may {verb} {resource}.{group}");
     }
-    // The question is one that can be answered with yes.
+    // The check can say yes.
     for name in CONFIG_MAPS {
         ensure!(may(&plane, "", "configmaps", "list", NAMESPACE, name).await?, "can't read {name}");
     }
     Ok(())
 }
 
-/// Returns when the controller may do exactly what it needs in a namespace, and `more`. The server watches rights as others watch
-/// objects, so those that were installed a moment ago may not count yet.
+/// Returns when the controller has exactly the rights that it needs in a namespace, and `more`. The server watches
+/// rights as other clients watch objects, so new rights may not count yet.
 async fn wait_granted(plane: &ControlPlane, namespace: &str, more: &[&str]) -> Result<()> {
     let needed: BTreeSet<_> = RIGHTS
         .into_iter()
@@ -236,7 +236,7 @@ async fn wait_granted(plane: &ControlPlane, namespace: &str, more: &[&str]) -> R
     .await
 }
 
-/// What the server says that the controller may do in a namespace.
+/// The controller's rights in a namespace, as the server reports them.
 async fn granted(plane: &ControlPlane, namespace: &str) -> Result<BTreeSet<String>> {
     let reviews: Api<SelfSubjectRulesReview> = Api::all(plane.controller.clone());
     let review = SelfSubjectRulesReview {
@@ -247,7 +247,7 @@ async fn granted(plane: &ControlPlane, namespace: &str) -> Result<BTreeSet<Strin
     let mut granted = BTreeSet::new();
     for rule in status.resource_rules {
         for group in rule.api_groups.iter().flatten() {
-            // Every user may ask who it is, and what it may.
+            // Every user may ask for its own name and rights.
             if group == "authentication.k8s.io" || group == "authorization.k8s.io" {
                 continue;
             }
@@ -310,7 +310,7 @@ async fn pod_is_restricted_but_for_the_host_network_and_every_field_is_known() -
     let mut pod = pod(deployment().spec.context("no spec")?.template);
 
     let error = pods.create(&PostParams::default(), &pod).await.unwrap_err().to_string();
-    // The host network brings the other two with it: ports of the host, and probes that name a host.
+    // The host network implies the other two: ports of the host, and health checks that name a host.
     let (_, violations) =
         error.split_once("violates PodSecurity \"restricted:latest\": ").context(error.clone())?;
     let (violations, _) = violations.split_once(": Forbidden").unwrap_or((violations, ""));
@@ -319,7 +319,7 @@ async fn pod_is_restricted_but_for_the_host_network_and_every_field_is_known() -
         "host namespaces (hostNetwork=true), hostPort (container \"controller\" uses hostPort 9920), probe or \
          lifecycle host (container \"controller\" uses probe or lifecycle host \"127.0.0.1\")"
     );
-    // Without these nothing is left, so the pod is otherwise as restricted as a pod can be.
+    // Without these no violation remains, so the pod is otherwise as restricted as a pod can be.
     let spec = pod.spec.as_mut().unwrap();
     spec.host_network = None;
     let container = &mut spec.containers[0];
@@ -363,7 +363,7 @@ fn deployment_fits_the_binary() {
     }
     assert_eq!(container.image, Some(format!("{NAME}:{}", env!("CARGO_PKG_VERSION"))));
 
-    // clap ends with 2 where an argument is wrong; these are right, and a kubeconfig is missing.
+    // clap exits with 2 if an argument is wrong. These are right, and a kubeconfig is missing.
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"))
         .args(&arguments)
         .args(["--kubeconfig", "/nonexistent/kubeconfig"])
@@ -377,7 +377,7 @@ fn deployment_fits_the_binary() {
 #[test]
 fn deployment_can_run_where_nothing_else_can() {
     let spec = deployment().spec.unwrap();
-    // One leads and one stands by. Both use one port of their host, so each needs a host of its own, also in an upgrade.
+    // One leads and one is on standby. Both use one port of their host, so each needs its own host, also in an upgrade.
     assert_eq!(spec.replicas, Some(2));
     let rolling = serde_json::to_value(spec.strategy.unwrap()).unwrap();
     assert_eq!(
@@ -421,7 +421,7 @@ fn example_pool_is_valid() {
     assert!(output.status.success());
 }
 
-/// The controller as the deployment runs it, but on a port of its own, once it has its rights.
+/// Runs the controller as the deployment does, but on its own port, once it has its rights.
 async fn start(plane: &ControlPlane) -> Result<Controller> {
     for namespace in [NAMESPACE, "default"] {
         wait_granted(plane, namespace, &[]).await?;
@@ -429,12 +429,12 @@ async fn start(plane: &ControlPlane) -> Result<Controller> {
     start_with(plane, &[]).await
 }
 
-/// The same with further arguments, whatever its rights.
+/// As [`start`], with further arguments, and without waiting for rights.
 async fn start_with(plane: &ControlPlane, more: &[&str]) -> Result<Controller> {
     start_as(plane, deployment(), more).await
 }
 
-/// The same as this Deployment runs it.
+/// As [`start_with`], for this Deployment.
 async fn start_as(plane: &ControlPlane, deployment: Deployment, more: &[&str]) -> Result<Controller> {
     let pod = deployment.spec.and_then(|spec| spec.template.spec).context("no pod")?;
     let arguments = pod.containers[0].args.clone().context("no arguments")?;
@@ -447,7 +447,7 @@ async fn start_as(plane: &ControlPlane, deployment: Deployment, more: &[&str]) -
     Controller::start_ready(plane, &own).await
 }
 
-/// Says what a Deployment controller says when the pods with `image` have become ready.
+/// Writes the status as a Deployment controller does when the pods with `image` have become ready.
 async fn roll_out(plane: &ControlPlane, image: &str) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(plane.admin.clone(), NAMESPACE);
     let wanted = |deployment: Option<&Deployment>| {
@@ -465,18 +465,18 @@ async fn roll_out(plane: &ControlPlane, image: &str) -> Result<()> {
     Ok(())
 }
 
-/// What was installed, in which version.
+/// The installed objects, with their versions.
 async fn versions(plane: &ControlPlane) -> Result<String> {
     let columns =
         "jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{\"\\n\"}{end}";
     kubectl(plane, &["get", "-f", "crds", "-f", MANIFEST, "-o", columns]).await
 }
 
-/// Runs `make` as an administrator would, and returns what it said.
+/// Runs `make` as an administrator would, and returns its output.
 async fn make(plane: &ControlPlane, target: &str, arguments: &[&str]) -> Result<String> {
     let kubectl = format!("KUBECTL={}", tool("NODEIPAM_KUBECTL", "kubectl").display());
     let mut command = Command::new("make");
-    // The `make` that runs the tests has nothing to say to this one.
+    // The `make` that runs the tests must not influence this one.
     command.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
     // Without Helm, unless an argument names one.
     command.args(["--no-print-directory", target, &kubectl, "HELM="]).args(arguments);

@@ -1,5 +1,4 @@
-//! Pools that change while blocks of them are held: what is edited applies to blocks to come, and nothing that a node
-//! has is taken from it.
+//! Pools that change while nodes hold blocks of them: an edit applies to future blocks, and no node loses anything.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -27,7 +26,7 @@ fn condition(status: &Value, kind: &str) -> String {
         .replace('"', "")
 }
 
-/// Returns when the controller has seen this generation of the pool, and so every edit before.
+/// Returns when the controller has seen this generation of the pool, and so every earlier edit.
 async fn wait_seen(rig: &Rig, pool: &kube::api::DynamicObject) -> Result<Value> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let generation = pool.metadata.generation.context("its generation")?;
@@ -45,8 +44,8 @@ fn blocks(rig: &Rig, node: &str) -> Vec<String> {
     rig.cluster.published(node).unwrap_or_default().pod_cidrs
 }
 
-/// Fails if a fresh controller would write anything to a node or a claim. What it counts in the status of pools may
-/// differ, because it lists the kinds one after the other while the one that runs watches them.
+/// Fails if a fresh controller would write anything to a node or a claim. Its counts in the status of pools may differ,
+/// because it lists the kinds one after the other while the running controller watches them.
 async fn assert_nothing_moves(rig: &Rig) -> Result<()> {
     let mut proposed = dry_run(&rig.control_plane).await?;
     let is_told = |line: &String| {
@@ -59,13 +58,13 @@ async fn assert_nothing_moves(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// An edit of a pool forgets no holder: the running controller sees it, the next one finds it at its start, and then a
-/// grant follows: nothing that is held is given twice or taken off.
+/// An edit of a pool forgets no holder. The running controller sees it, the next one finds it at its start, and then a
+/// grant follows: no held block is given twice or removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn shrinking_cordoning_and_draining_take_no_block_off_its_node() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let first = json!({"cidr": "10.1.0.0/26"});
-        // Two blocks per node: a node that is filled up takes none of those that the last node is to get.
+        // Two blocks per node: a node that fills up takes none of the blocks for the last node.
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/26", "10.2.0.0/24"]);
         rig.cluster.create_pool(&pool.with("perNode", json!({"maxBlocks": 2}))).await?;
         let mut controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -76,7 +75,7 @@ async fn shrinking_cordoning_and_draining_take_no_block_off_its_node() -> Result
             json!([{"cidr": "10.1.0.0/26", "state": "Cordoned"}, {"cidr": "10.2.0.0/24"}]),
             json!([{"cidr": "10.1.0.0/26", "state": "Draining"}, {"cidr": "10.2.0.0/24"}]),
             json!([{"cidr": "10.2.0.0/24"}]),
-            // Now the held block is in no pool; its neighbour comes back into one, and is the node's next.
+            // Now the held block is in no pool. Its neighbour returns to a pool, and is the node's next block.
             json!([{"cidr": "10.1.0.16/28"}, {"cidr": "10.2.0.0/24"}]),
         ];
         for (number, cidrs) in edits.into_iter().enumerate() {
@@ -109,8 +108,8 @@ async fn shrinking_cordoning_and_draining_take_no_block_off_its_node() -> Result
     .await
 }
 
-/// An address in use never leaves a published pool because somebody edits what pools offer. What a block offers is
-/// fixed when it is claimed, also for a CiliumNode that is recreated.
+/// An address in use never leaves a published pool because a user edits the addresses that pools offer. The addresses
+/// that a block offers are fixed when it is claimed, also for a CiliumNode that is recreated.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -123,7 +122,7 @@ async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
         wait_use_written(rig, &agent, "n").await?;
         let before = rig.cluster.published("n").context("its CiliumNode")?;
 
-        // A part of the first block, all of the second, and in each block to come its third address.
+        // A part of the first block, the whole second block, and in each future block its third address.
         let exclude: Vec<String> = (0..16).map(|block| format!("10.1.0.{}/32", block * 16 + 2)).collect();
         let exclude: Vec<String> = exclude.into_iter().chain(["10.1.0.16/28".to_owned()]).collect();
         let edits = [
@@ -155,7 +154,7 @@ async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
     .await
 }
 
-/// An edit of a pool never rewrites what is published.
+/// An edit of a pool never rewrites published fields.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -170,7 +169,7 @@ async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Re
         wait_use_written(rig, &agent, "n").await?;
         let held = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
 
-        // Fewer than it holds.
+        // Fewer blocks than the node holds.
         let pool = rig.cluster.patch_pool("p", json!({"perNode": {"maxBlocks": 1}})).await?;
         wait_seen(rig, &pool).await?;
         assert_nothing_moves(rig).await?;
@@ -186,7 +185,7 @@ async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Re
         ensure!(blocks(rig, "n")[3].starts_with("10.2."), "{:?}", blocks(rig, "n"));
         wait_claims_carried(rig).await?;
 
-        // No pool selects the node any more, and then one that has nothing of what it holds.
+        // No pool selects the node any more, and then one that has none of its blocks.
         wait_use_written(rig, &agent, "n").await?;
         let held = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
         for pool in ["p", "q"] {
@@ -210,8 +209,8 @@ async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Re
     .await
 }
 
-/// The finalizer of a deleted pool goes when the last of its blocks is free, and not before; nothing is taken off for
-/// that. Nodes that wait for the pool wait on.
+/// The finalizer of a deleted pool is removed only when the last of its blocks is free. No block is removed for that.
+/// Nodes that wait for the pool keep waiting.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -228,7 +227,7 @@ async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
         agent.allocate("ns/pod")?;
         wait_claims_carried(rig).await?;
 
-        // Its block cools, and the pool stays as long as that.
+        // Its block cools, and the pool stays until then.
         let name = agent.name().to_owned();
         agent.power_off().await;
         delete_node(rig, &name).await?;
@@ -250,8 +249,8 @@ async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
     .await
 }
 
-/// No finalizer is stuck for ever: where no controller runs, an administrator removes that of a pool by hand. Its
-/// blocks stay claimed and stay where they are, and pools made later, also with blocks of another size, go round them.
+/// No finalizer is stuck forever: without a running controller, an administrator removes the finalizer of a pool. Its
+/// blocks stay claimed and unchanged, and later pools avoid them, also with blocks of another size.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_recreated_with_another_block_size_goes_round_what_is_held() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -265,7 +264,8 @@ async fn a_pool_recreated_with_another_block_size_goes_round_what_is_held() -> R
 
         let mut newcomers = Vec::new();
         for (size, name, expected) in
-            // 0, 32 and 64 are held. The first free pair of /27 is at 128, and that of /29 beside a held /28.
+            // 0, 32 and 64 are held. The first free pair of /27 is at 128, and the first free pair of /29 is beside a
+            // held /28.
             [(27, "wide", "10.1.0.128/27"), (29, "narrow", "10.1.0.16/29")]
         {
             rig.cluster.delete_pool("p").await?;
@@ -274,7 +274,7 @@ async fn a_pool_recreated_with_another_block_size_goes_round_what_is_held() -> R
             rig.cluster.create_pool(&PoolSpec::new("p").ipv4(size, &["10.1.0.0/24"])).await?;
             let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
             newcomers.push(join_one(rig, NodeSpec::new(name)).await?);
-            // Where one block is not enough for a start, there is another beside it.
+            // If one block is not enough for a start, there is another beside it.
             ensure!(blocks(rig, name).contains(&expected.to_owned()), "{size}: {:?}", blocks(rig, name));
             wait_claims_carried(rig).await?;
             controller.sigkill().await?;
@@ -299,8 +299,9 @@ async fn a_pool_recreated_with_another_block_size_goes_round_what_is_held() -> R
     .await
 }
 
-/// Of two pools that overlap the older keeps what both declare, whatever the sizes of their blocks; the newcomer says
-/// so and serves from what remains. When the older is gone, the newcomer has it all.
+/// Of two overlapping pools the older keeps the addresses that both declare, for any sizes of their blocks. The
+/// newcomer says so in its status and serves from the rest. When the older pool is deleted, the newcomer has the whole
+/// range.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -309,7 +310,7 @@ async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let mut agents = vec![join_one(rig, NodeSpec::new("o0").label("pool", "older")).await?];
         in_another_second(&older).await?;
-        // In part, with larger blocks, and as a whole, with smaller ones.
+        // Partly, with larger blocks, and completely, with smaller ones.
         let part = PoolSpec::new("part").ipv4(27, &["10.1.0.0/25"]).select("pool", "part");
         let part = rig.cluster.create_pool(&part).await?;
         in_another_second(&part).await?;
@@ -333,7 +334,8 @@ async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
         let waiting = join(rig, &[NodeSpec::new("w0").label("pool", "whole")]).await?;
         wait_status(rig, "whole", "a waiting node", |status| status["nodes"]["waiting"] == 1).await?;
 
-        // The older goes with its last block; then each gets what is the older's no more.
+        // The older pool is deleted with its last block. Then `part` has its whole range, and after an edit of `part`
+        // so has `whole`.
         rig.cluster.delete_pool("older").await?;
         let first = agents.remove(0);
         first.power_off().await;
