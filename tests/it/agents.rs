@@ -1,6 +1,6 @@
-//! The imitated agent held to Cilium's own: one script, played to both, and the CiliumNode must tell the same story.
+//! The imitated agent compared with Cilium's own: both play one script, and their CiliumNodes must show the same story.
 //!
-//! The script plays the controller too, in the simplest way, so that nothing of the product is in between.
+//! The script plays the controller too, in the simplest way, so that the product has no part in it.
 
 mod oddities;
 mod random;
@@ -50,7 +50,7 @@ async fn imitation_and_cilium_lose_the_same_answers() -> Result<()> {
     compare(Script::LostAnswer, Families::V4, |settings| Settings { update_rate, ..settings }).await
 }
 
-/// Three seeds unless `AGENT_SEED` names one; a failure prints its seed.
+/// Three seeds unless `AGENT_SEED` names one. A failure prints its seed.
 #[tokio::test(flavor = "multi_thread")]
 async fn imitation_and_cilium_obey_random_commands_alike() -> Result<()> {
     let named = std::env::var("AGENT_SEED").ok().map(|text| text.parse()).transpose()?;
@@ -62,12 +62,12 @@ async fn imitation_and_cilium_obey_random_commands_alike() -> Result<()> {
     Ok(())
 }
 
-/// What both agents go through.
+/// The script for both agents.
 #[derive(Clone, Copy)]
 enum Script {
     /// Start, pods, growth, handshake, restart.
     Life,
-    /// What goes wrong, and what a controller must not rely on.
+    /// Failures, and the cases on which a controller must not rely.
     Oddities,
     /// An answer of the handshake that never comes.
     LostAnswer,
@@ -75,13 +75,13 @@ enum Script {
     Random(u64),
 }
 
-/// Plays the script to both and compares what was written.
+/// Plays the script to both and compares their writes.
 async fn compare(script: Script, families: Families, change: impl Fn(Settings) -> Settings) -> Result<()> {
     without_product(Options::without_product(families), async |rig| {
         let settings = change(Settings { update_rate: Duration::from_millis(200), ..rig.agents.settings() });
         let fake = Stage::new(rig, families, 0, "fake");
         let real = Stage::new(rig, families, 1, "real");
-        // One after the other, because the order decides the addresses.
+        // One after the other, because the order determines the addresses.
         rig.cluster.create_node(&fake.node()).await?;
         rig.cluster.create_node(&real.node()).await?;
         let (fake, real) = tokio::try_join!(
@@ -176,7 +176,7 @@ impl<'a> Stage<'a> {
         self.part("a pod goes, another comes").await?;
 
         self.publish(1).await?;
-        // No event tells when the agent has seen it.
+        // No event reports that the agent has seen it.
         ask(self.rig, agent, "ns/third").await?;
         let pods = agent.allocate_many("ns/more-", 2).await?;
         ensure!(pods.error.is_none(), "with a second block: {pods:?}");
@@ -210,7 +210,7 @@ impl<'a> Stage<'a> {
         self.part("a restored pod goes, a new one comes").await
     }
 
-    /// The second block is fenced, then every address of it is marked, and one that is in no pool.
+    /// Fences the second block, then marks every address of it, and one that is in no pool.
     async fn release_by_handshake(&mut self, agent: &Agent) -> Result<()> {
         let second: Vec<_> =
             blocks(self.families, self.number, 1).into_iter().flat_map(|block| block.hosts_all()).collect();
@@ -230,13 +230,13 @@ impl<'a> Stage<'a> {
         self.patch_status(json!({"status": {"ipam": {"release-ips": marks}}})).await?;
         let answered = |seen: &Published| {
             let open = seen.release.values().any(|state| state == "marked-for-release");
-            // The answer to the probe is beside them.
+            // The answer to the usage query is beside them.
             seen.release.len() == second.len() + 1 && !open
         };
         self.wait("answers to all marks", answered).await?;
         self.part("the second block is marked").await?;
 
-        // Aborted: the fence and the answers go. An address given up leaves with the answer "released".
+        // Aborted: the fence and the answers are removed. An address given up leaves with the answer "released".
         let free = second.iter().map(ToString::to_string).find(|address| {
             let published = self.rig.cluster.published(&self.name).unwrap_or_default();
             !published.used.unwrap_or_default().contains_key(address)
@@ -264,7 +264,7 @@ impl<'a> Stage<'a> {
         .await
     }
 
-    /// Claims the blocks of this number in every family, and publishes them behind what the node carries.
+    /// Claims the blocks of this number in every family, and publishes them after the ones that the node carries.
     async fn publish(&self, index: u8) -> Result<()> {
         let carried = self.rig.cluster.published(&self.name).unwrap_or_default().pod_cidrs;
         let new = blocks(self.families, self.number, index);
@@ -301,7 +301,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Every address of a block, first and last too.
+/// Every address of a block, including the first and the last.
 trait Addresses {
     fn hosts_all(&self) -> Vec<IpAddr>;
 }

@@ -1,6 +1,6 @@
-//! The history of claims and CiliumNodes, version by version, and waits for how it ends.
+//! The history of claims and CiliumNodes, version by version, and waits for their last states.
 //!
-//! A wait shows where something ended; what a block went through on the way there is told by the [`Chronicle`].
+//! A wait shows the last state; the [`Chronicle`] shows the states of a block before it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use crate::support::views::{Claim, Published};
 #[derive(Clone)]
 pub(crate) struct Chronicle(Arc<Mutex<Entries>>);
 
-/// What was seen of each object, in order.
+/// The versions of each object that were seen, in order.
 type Entries = BTreeMap<(Kind, String), Vec<Entry>>;
 
-/// What a version said, as far as it differs from the version before.
+/// The content of a version, as far as it differs from the version before.
 #[derive(Clone, Debug)]
 struct Entry {
     words: String,
@@ -50,13 +50,13 @@ impl Chronicle {
         self.words(Kind::Block, &claim_name(cidr))
     }
 
-    /// What the `podCIDRs` of the CiliumNode were, joined by spaces; `gone` when it was deleted.
+    /// The `podCIDRs` that the CiliumNode had, joined by spaces; `gone` when it was deleted.
     pub(crate) fn of_cilium_node(&self, node: &str) -> Vec<String> {
         self.words(Kind::CiliumNode, node)
     }
 
-    /// From the beginning of the last state `from` of a block to that of the first `to` after it, by the clock that the
-    /// controller wrote both with.
+    /// From the start of the last state `from` of a block to the start of the first `to` after it. The controller wrote
+    /// both times with one clock.
     pub(crate) fn between(&self, cidr: &str, from: &str, to: &str) -> Result<Duration> {
         let entries = self.entries();
         let entries = entries.get(&(Kind::Block, claim_name(cidr))).context("never claimed")?;
@@ -90,7 +90,7 @@ fn entry(kind: Kind, object: Option<&DynamicObject>) -> Option<Entry> {
     Some(Entry { words, since })
 }
 
-/// Returns the claims of a node when they are as `look` wants them.
+/// Returns the claims of a node when `look` accepts them.
 pub(crate) async fn wait_claims(
     rig: &Rig,
     node: &str,
@@ -129,8 +129,8 @@ pub(crate) async fn delete_node(rig: &Rig, node: &str) -> Result<()> {
     wait_gone(rig, Kind::CiliumNode, node).await
 }
 
-/// Returns when an object that is made from now on has another creation time than this one. Creation times have whole
-/// seconds, and nothing but the clock brings the next.
+/// Returns when a new object would get another creation time than this one. Creation times have whole seconds, and only
+/// the clock brings the next.
 pub(crate) async fn in_another_second(object: &DynamicObject) -> Result<()> {
     let created = object.metadata.creation_timestamp.as_ref().context("its creation time")?.0;
     after_second(created.as_second()).await

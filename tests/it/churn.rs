@@ -1,7 +1,7 @@
-//! A cluster in which nodes come and go in an order that nobody thought of, while one of two controllers that both
-//! believe that they are the only one is halted and goes on with what it knew.
+//! A cluster in which nodes come and are deleted in a random order. Two controllers both believe that they are the only
+//! one; one of them is halted, and continues with its old view.
 //!
-//! Few blocks for many nodes, and short times of cooling, so that another node soon gets what one node leaves.
+//! There are few blocks for many nodes, and cooling is short, so another node soon gets the block of a deleted one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-/// As many as there are blocks, so that a node that loses its block may have to wait for one of another node.
+/// As many nodes as blocks, so that a node that loses its block may have to wait for a block of another node.
 const NODES: usize = 8;
 const STEPS: usize = 60;
 
-/// Far longer than a node that returns at once is away: a block that has cooled may go to another node.
+/// Far longer than the absence of a node that returns at once: another node may get a block that has cooled.
 const COOLING: &str = "5s";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_come_and_go_beside_a_replica_that_is_halted_now_and_then() -> Result<()> {
-    // A run can be repeated as far as the machine allows: what the test does follows from this number.
+    // A run can be repeated as far as the machine allows: this number determines the actions of the test.
     let seed = std::env::var("NODEIPAM_SEED").ok().and_then(|seed| seed.parse().ok());
-    // Where a change is judged, the next one is judged by the same; elsewhere each run looks further.
+    // In CI the seed is fixed, so every change is judged by the same run. Elsewhere each run is another one.
     let fixed = std::env::var_os("CI").map(|_| 1);
     let seed = seed.or(fixed).unwrap_or_else(|| fastrand::u64(..));
     eprintln!("NODEIPAM_SEED={seed}");
@@ -55,7 +55,7 @@ async fn churn(rig: &Rig, mut rng: fastrand::Rng) -> Result<impl Sized + use<>> 
         let step = rng.u8(..8);
         let machine = machines.remove(&name).flatten();
         let done = match (machine, step) {
-            // One of the two is behind from now on, or wakes up and acts on what it knew.
+            // One of the two is behind from now on, or wakes up and acts on its old view.
             (machine, 0) => {
                 machines.insert(name, machine);
                 if let Some(one) = halted.take() {
@@ -83,7 +83,7 @@ async fn churn(rig: &Rig, mut rng: fastrand::Rng) -> Result<impl Sized + use<>> 
                 format!("{name} is lost")
             }
             (Some(mut agent), 4) => {
-                // Its machine goes on, with its pods, and its Node is another one when it returns.
+                // Its machine keeps running, with its pods, and it returns as another Node.
                 agent.stop().await;
                 rig.cluster.delete_node(&name).await?;
                 wait_gone(rig, Kind::CiliumNode, &name).await?;

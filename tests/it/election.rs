@@ -1,8 +1,8 @@
-//! Several replicas and one Lease: one writes, the others stand by, and one of them takes over when the leader ends, is
-//! killed, stopped or cut off, or when somebody edits the Lease.
+//! Several replicas and one Lease. One replica leads and writes, and the others are on standby. One of them takes over
+//! when the leader exits, is killed, stopped or cut off, or when a user edits the Lease.
 //!
-//! The judge is a log of all writes, as a proxy before each replica sees them when they are sent: none but the last who
-//! won the Lease writes anything else.
+//! The judge is a log of all writes, in the order in which the proxies before the replicas see them. Only the last
+//! winner of the Lease may write anything else.
 
 use std::time::{Duration, Instant};
 
@@ -20,14 +20,14 @@ use crate::support::objects::PoolSpec;
 use crate::support::proxy::{Fault, Often, Proxy, Requests};
 use crate::support::rig::{Rig, under_oracle};
 
-/// For each wait; the machine may be busy with other tests.
+/// For each wait, on a machine that may be busy with other tests.
 const SOON: Duration = Duration::from_secs(90);
 
 /// Shorter than the defaults, and long beside the pauses of a busy machine.
 const TIMES: [&str; 7] =
     [ELECTED, "--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"];
 
-/// Those, or the defaults for a measurement (`make takeover`).
+/// [`TIMES`], or the defaults for a measurement (`make takeover`).
 fn times() -> &'static [&'static str] {
     if std::env::var_os("DEFAULT_LEASE_TIMES").is_some() { &TIMES[..1] } else { &TIMES }
 }
@@ -50,7 +50,7 @@ async fn of_three_replicas_one_writes_whatever_becomes_of_the_leader() -> Result
         nodes.join("SIGKILL of the leader").await?;
         replicas.start_one(times()).await?;
 
-        // It is stopped for longer than its lease. What it does then is judged at the end.
+        // It is halted for longer than its lease. Its later writes are judged at the end.
         let leader = replicas.leader().await?;
         replicas.signal(leader, "STOP").await?;
         nodes.join("SIGSTOP of the leader").await?;
@@ -86,7 +86,7 @@ async fn of_three_replicas_one_writes_whatever_becomes_of_the_leader() -> Result
     .await
 }
 
-/// A server that answers late for a minute ends the lead, and no process.
+/// A server that answers late for a minute costs the leader its lead, and no process exits.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_come_too_late_end_leads_and_no_process() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -96,7 +96,7 @@ async fn answers_that_come_too_late_end_leads_and_no_process() -> Result<()> {
         let late = replicas.plant_all(Fault::SlowAnswer(Duration::from_secs(8)));
         let until = tokio::time::Instant::now() + Duration::from_secs(60);
         nodes.fleet.join(&Fleet::names(50..53)).await?;
-        // It is the length of the outage.
+        // The time is the length of the outage.
         tokio::time::sleep_until(until).await;
         drop(late);
         nodes.fleet.wait_ready(SOON).await?;
@@ -110,8 +110,8 @@ async fn answers_that_come_too_late_end_leads_and_no_process() -> Result<()> {
     .await
 }
 
-/// Another installation, or whoever else has the Lease, keeps both from writing until it has been silent for its own
-/// duration.
+/// While another process holds the Lease, for example another installation, both replicas write nothing. They wait
+/// until the holder was silent for its own duration.
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_stand_by_while_another_holds_the_lease_and_say_who() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -162,7 +162,7 @@ impl<'a> Nodes<'a> {
         self.join_since(Instant::now(), after).await
     }
 
-    /// The same, measured from `began`.
+    /// As [`Self::join`], measured from `began`.
     async fn join_since(&mut self, began: Instant, after: &str) -> Result<()> {
         self.fleet.join(&Fleet::names(self.n_joined..self.n_joined + 1)).await?;
         self.n_joined += 1;
@@ -172,7 +172,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// The replicas, each behind a proxy of its own. One that has ended leaves its proxy, and so its log, behind.
+/// The replicas, each behind a proxy of its own. The proxy of a stopped one remains, with its log.
 struct Replicas<'a> {
     rig: &'a Rig,
     replicas: Vec<(Option<Controller>, Proxy)>,
@@ -211,9 +211,9 @@ impl<'a> Replicas<'a> {
         self.controller(replica)?.get(path).await
     }
 
-    /// Waits until one of the replicas that run says that it leads.
+    /// Waits until one of the running replicas says that it leads.
     async fn leader(&self) -> Result<usize> {
-        // A replica shows by `/readyz` that it leads, and announces that to no test.
+        // A replica shows by `/readyz` that it leads, and does not announce it to a test.
         let look = async || {
             for (number, (controller, _)) in self.replicas.iter().enumerate() {
                 if let Some(controller) = controller
@@ -256,7 +256,7 @@ impl<'a> Replicas<'a> {
         self.replicas[replica].0.as_ref().is_some_and(|controller| controller.pid().is_some())
     }
 
-    /// Asks it to end as Kubernetes does. Returns whether it ended well.
+    /// Asks it to exit as Kubernetes does. Returns whether it exited with success.
     async fn stop(&mut self, replica: usize) -> Result<bool> {
         let controller = self.replicas[replica].0.take().context("it has ended")?;
         Ok(controller.sigterm_and_wait().await?.success())
@@ -270,7 +270,7 @@ impl<'a> Replicas<'a> {
         self.controller(replica)?.signal(signal).await
     }
 
-    /// Fails if any replica has sent a write that was not the last who won the Lease.
+    /// Fails if a replica has sent a write and was not the last winner of the Lease.
     fn assert_one_writer(&self) -> Result<()> {
         let of_all = self.replicas.iter().enumerate().flat_map(|(number, (_, proxy))| {
             proxy.passing().changes.into_iter().map(move |change| (number, change))

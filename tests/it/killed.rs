@@ -1,4 +1,4 @@
-//! The controller ends at any moment, and the next one goes on from what the cluster shows.
+//! The controller is killed at any moment, and the next one continues from the objects of the cluster.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ async fn killed_five_times_while_two_hundred_nodes_join() -> Result<()> {
                 n_in_the_middle += usize::from(n_claimed < MANY);
                 controller = Controller::start(&rig.control_plane, &[])?;
             }
-            // Where this process is slow, some kills come too late.
+            // If this process is slow, some kills come too late.
             ensure!(n_in_the_middle >= 3, "all were served before the other kills");
             Ok(controller)
         };
@@ -47,7 +47,7 @@ async fn killed_five_times_while_two_hundred_nodes_join() -> Result<()> {
     .await
 }
 
-/// A claim is made before it is published, and a controller may end between the two.
+/// A claim is made before it is published, and a controller may be killed between the two.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_finished_grants_are_finished_without_another_claim() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -71,7 +71,7 @@ async fn half_finished_grants_are_finished_without_another_claim() -> Result<()>
         wait_ready(rig, &agents).await?;
         for (number, third) in [0, 64, 128].into_iter().enumerate() {
             let (name, block) = (format!("n{number}"), format!("10.1.0.{third}/28"));
-            // These claims withhold nothing: what a block offers is what its claim says.
+            // These claims exclude nothing: the addresses that a block offers are in its claim.
             rig.cluster
                 .wait_published(&name, &block, SOON, |seen| {
                     seen.pod_cidrs == [block.clone()] && seen.pool.len() == 16
@@ -85,15 +85,15 @@ async fn half_finished_grants_are_finished_without_another_claim() -> Result<()>
     .await
 }
 
-/// SIGTERM ends it at once and cleanly, in the middle of work: what was begun is finished, the next controller does the
-/// rest.
+/// SIGTERM stops it at once and cleanly during its work. It completes the writes in flight, and the next controller
+/// does the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_ends_it_cleanly_in_the_middle_of_work() -> Result<()> {
     const WAVE: usize = 60;
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(27, &["10.1.0.0/19"])).await?;
         let (mut agents, mut n_left) = (Vec::new(), 0);
-        // Where this process is slow, the signal comes after the work; then there is more of it.
+        // If this process is slow, the signal comes after the work. Then there is more of it.
         for wave in 0..3 {
             let controller = Controller::start_ready(&rig.control_plane, &[]).await?;
             let specs = nodes(&format!("n{wave}-"), WAVE);
@@ -105,7 +105,7 @@ async fn sigterm_ends_it_cleanly_in_the_middle_of_work() -> Result<()> {
                 ensure!(status.success(), "it ended with {status}");
                 let log = std::fs::read_to_string(log)?;
                 ensure!(log.contains("all_writes_ended=true"), "writes were cut off:\n{log}");
-                // Nobody writes any more; what it had begun is in the store as it was answered.
+                // No process writes any more. The store shows the writes in flight as they were answered.
                 Ok(versions(rig, &[Kind::Block]).await?.len())
             };
             let (n_claimed, joined) = tokio::try_join!(ended, join(rig, &specs))?;

@@ -1,5 +1,5 @@
-//! What others do to a node in multi-pool mode while Cilium's own agent lives on it: objects are deleted, CIDRs are taken
-//! off, moved and misspelt, and the agent restarts between its release and its answer.
+//! Writes of other writers to a node in multi-pool mode while Cilium's own agent runs on it: objects are deleted, CIDRs
+//! are removed, moved and misspelt. The agent also restarts between its release and its answer.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::support::preparation::prepare;
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
 
-/// More pods than two blocks have addresses for.
+/// More pods than two blocks have addresses.
 const PODS: usize = 30;
 
 async fn join(rig: &Rig, make: Make, name: &str) -> Result<Agent> {
@@ -94,7 +94,7 @@ async fn a_ciliumnode_that_is_deleted_under_its_agent_keeps_its_blocks() -> Resu
     .await
 }
 
-/// It is written again while its agent needs it, whoever asks for blocks meanwhile.
+/// It is written again while its agent needs it, even if another node asks for blocks meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cidr_in_use_that_a_hand_takes_off_comes_back_to_its_node() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
@@ -115,7 +115,7 @@ async fn a_cidr_in_use_that_a_hand_takes_off_comes_back_to_its_node() -> Result<
     .await
 }
 
-/// Which name is right is known to a person alone, so it is told, and stays.
+/// Only a person knows which name is right, so the CIDR is reported and stays there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cidr_that_a_hand_moves_to_another_name_is_told_and_given_to_nobody() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
@@ -137,7 +137,7 @@ async fn a_cidr_that_a_hand_moves_to_another_name_is_told_and_given_to_nobody() 
     .await
 }
 
-/// The agent of 1.20 sees no version of its CiliumNode while that stands there, and goes on when it is gone.
+/// While that text is there, the agent of 1.20 sees no version of its CiliumNode. It recovers when the text is removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_in_allocated_that_is_no_cidr_stops_its_node_until_it_is_gone() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
@@ -155,7 +155,7 @@ async fn a_text_in_allocated_that_is_no_cidr_stops_its_node_until_it_is_gone() -
             {"pool": "default", "needed": {"ipv4-addrs": 200}},
         ]}}}});
         let asked = rig.cluster.patch(Kind::CiliumNode, "n", asked).await?;
-        // A pool that is created later is answered later than the demand would have been.
+        // The pool is created after the demand, so its answer comes after an answer to the demand would have come.
         rig.cluster.create_pool(&PoolSpec::new("late").ipv4(28, &["10.9.0.0/24"])).await?;
         crate::scene::wait_status(rig, "late", "its conditions", |status| !status["conditions"].is_null())
             .await?;
@@ -168,7 +168,7 @@ async fn a_text_in_allocated_that_is_no_cidr_stops_its_node_until_it_is_gone() -
         for number in 0..PODS {
             ask(rig, &agent, &format!("ns/more-{number}")).await?;
         }
-        // The need that nobody has may have been served, if its agent was late to correct it.
+        // The false demand may have been served, if its agent was late to correct it.
         wait_none_on_its_way(rig).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agent))
@@ -176,7 +176,7 @@ async fn a_text_in_allocated_that_is_no_cidr_stops_its_node_until_it_is_gone() -
     .await
 }
 
-/// Nobody is left who remembers the question, and what it was asked about stays with nobody.
+/// The agent has forgotten the usage query, and no other node gets the block in question.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_restarts_before_it_answers_loses_no_pod() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
@@ -201,19 +201,19 @@ async fn an_agent_that_restarts_before_it_answers_loses_no_pod() -> Result<()> {
     .await
 }
 
-/// Returns when no block is on its way off: its agent answers with its tick, which comes once per minute.
+/// Returns when no block is being released. Its agent answers with its tick, which comes once per minute.
 async fn wait_none_on_its_way(rig: &Rig) -> Result<()> {
     let is_settled = || rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held");
     rig.cluster.wait_until("no block to be on its way", SLOW, async || Ok(is_settled())).await
 }
 
-/// A release to come may say more of what it has; nothing of that is dropped by who adds CIDRs.
+/// A later version may add fields to an entry. A writer that adds CIDRs drops none of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn fields_of_a_newer_release_stay() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
         have_server_keep_unknown_fields(rig).await?;
         let (controller, mut agent) = populated(rig, Make::Fake).await?;
-        // It is of this release, and would drop what it does not know at its next write.
+        // It is of this version, and its next write would drop the fields that it does not know.
         agent.stop().await?;
         // The server takes some time to follow the change of the schema.
         let field = json!({"of": ["a", "newer", "release"]});
@@ -240,7 +240,7 @@ async fn fields_of_a_newer_release_stay() -> Result<()> {
     .await
 }
 
-/// The schema of a release to come has fields that this one does not know.
+/// The schema of a later version has fields that this one does not know.
 async fn have_server_keep_unknown_fields(rig: &Rig) -> Result<()> {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api: Api<DynamicObject> = Api::all_with(rig.cluster.client.clone(), &ApiResource::from_gvk(&kind));

@@ -1,4 +1,4 @@
-//! Nodes that come back, and Nodes and CiliumNodes that are recreated under a running agent: they get all blocks again,
+//! Nodes that return, and Nodes and CiliumNodes that are recreated while an agent runs. They get all their blocks again
 //! at once, before a pod can be lost.
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim_name};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
 
-/// Not `PROMPT`: a node that returns is not served yet, so nothing may slow its first patch, nor need a second.
+/// Not `PROMPT`: a returning node is not served yet, so its first patch must come at once and be the only one.
 const SLOW: &[&str] = &["--min-write-interval", "1h"];
 
-/// A node with three blocks, every address of which a pod uses.
+/// A node with three blocks. Pods use all their addresses.
 async fn full_node(rig: &Rig, name: &str) -> Result<(Agent, Vec<String>)> {
     let agent = Agent::Fake(join_one(rig, NodeSpec::new(name)).await?);
     fill(rig, &agent, name, 3).await?;
@@ -33,8 +33,8 @@ fn pool() -> PoolSpec {
     PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("perNode", json!({"maxBlocks": 3}))
 }
 
-/// An agent restores all pods that have an address in the first version of the pool that it accepts, and takes the
-/// network of the others. So that version must have all.
+/// An agent restores all pods that have an address in the first version of the pool that it accepts. The others lose
+/// their network. So that version must have all addresses.
 fn carried_at_once(chronicle: &Chronicle, node: &str, blocks: &[String]) -> Result<()> {
     let story = chronicle.of_cilium_node(node);
     let end = story.iter().rposition(|words| words == "gone").context("it was never gone")?;
@@ -52,11 +52,11 @@ async fn a_node_that_returns_while_its_blocks_cool_gets_all_of_them_in_one_patch
         let controller = Controller::start_ready(&rig.control_plane, SLOW).await?;
         let chronicle = Chronicle::start(rig);
 
-        // The machine is switched off with its pods, comes back long after, and finds them where they were.
+        // The machine is switched off with its pods, returns long after, and its pods have the same addresses.
         agent.stop().await?;
         delete_node(rig, "n").await?;
         wait_all(rig, "n", 3, "Cooling").await?;
-        // Its limits do not count for what it had.
+        // Its limits do not count for its former blocks.
         rig.cluster.patch_pool("p", json!({"perNode": {"maxBlocks": 1}})).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         agent.start()?;
@@ -72,7 +72,8 @@ async fn a_node_that_returns_while_its_blocks_cool_gets_all_of_them_in_one_patch
     .await
 }
 
-/// `kubectl delete` of a cooling claim frees nothing: the machine may only have been away. It gets its very block again.
+/// `kubectl delete` of a cooling claim frees nothing: the machine may only have been away. It gets the same block
+/// again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_cooling_claim_somebody_deletes_returns_to_its_block() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -100,8 +101,8 @@ async fn a_node_whose_cooling_claim_somebody_deletes_returns_to_its_block() -> R
     .await
 }
 
-/// Somebody removed our finalizer, and another's keeps the claim. The server lets no finalizer be added to it any more, so
-/// it can't be kept, and the node must not wait for it.
+/// A user removed our finalizer, and another writer's finalizer keeps the claim. The server lets no finalizer be added
+/// to it any more. So it can't be kept, and the node must not wait for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_cooling_claim_lost_its_finalizer_returns_to_another_block() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -113,7 +114,7 @@ async fn a_node_whose_cooling_claim_lost_its_finalizer_returns_to_another_block(
         delete_node(rig, "n").await?;
         wait_all(rig, "n", 1, "Cooling").await?;
         let cooling = claim_name(&first[0]);
-        // Before the deletion ours would come back.
+        // Before the deletion the controller would restore our finalizer.
         for finalizers in [json!(["nodeipam.io/claim", "example.com/audit"]), json!(["example.com/audit"])] {
             rig.cluster.patch(Kind::Block, &cooling, json!({"metadata": {"finalizers": finalizers}})).await?;
             rig.cluster.delete(Kind::Block, &cooling).await?;
@@ -133,7 +134,7 @@ async fn a_node_whose_cooling_claim_lost_its_finalizer_returns_to_another_block(
     .await
 }
 
-/// A controller may end between any two of the moves; the next one finds the claims of a node in three states.
+/// A controller may be killed between any two of the moves. The next one finds the claims of a node in three states.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_returns_from_releasing_as_from_cooling() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -148,7 +149,7 @@ async fn a_node_returns_from_releasing_as_from_cooling() -> Result<()> {
         for block in &blocks[1..] {
             rig.cluster.patch(Kind::Block, &claim_name(block), releasing.clone()).await?;
         }
-        // An earlier version removed the finalizer with this move.
+        // An earlier version of the controller removed the finalizer with this move.
         let cooling = json!({"spec": {"state": "Cooling"}, "metadata": {"finalizers": null}});
         rig.cluster.patch(Kind::Block, &claim_name(&blocks[2]), cooling).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
@@ -170,8 +171,8 @@ async fn a_node_returns_from_releasing_as_from_cooling() -> Result<()> {
     .await
 }
 
-/// A Node is deleted and recreated, as `kubeadm reset` and an impatient administrator do, while its agent and its pods
-/// go on. The new Node is another object, and the claims are rewritten for its uid.
+/// A Node is deleted and recreated while its agent and its pods keep running, as by `kubeadm reset` or an impatient
+/// administrator. The new Node is another object, and the claims are rewritten for its uid.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_recreated_under_a_running_agent_keeps_its_blocks() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -189,7 +190,7 @@ async fn a_node_recreated_under_a_running_agent_keeps_its_blocks() -> Result<()>
         wait_claims_carried(rig).await?;
         ensure!(chronicle.of_cilium_node("n") == [blocks.join(" ")], "{:?}", chronicle.of_cilium_node("n"));
 
-        // The garbage collector is faster: the CiliumNode goes, and the agent recreates it without addresses.
+        // The garbage collector is faster: the CiliumNode is deleted, and the agent recreates it without addresses.
         rig.cluster.delete(Kind::CiliumNode, "n").await?;
         wait_gone(rig, Kind::CiliumNode, "n").await?;
         rig.control_plane.collect_garbage(Collect::Off).await?;
@@ -239,7 +240,7 @@ async fn a_recreated_ciliumnode_shows_what_the_last_one_did(make: Make, families
         agent.wait_ready(SOON).await?;
         let n_families = families.each().count();
         fill(rig, &agent, "n", 2 * n_families).await?;
-        // Full, it gets the last that it may have, as soon as its agent has written that.
+        // When it is full, it gets the last blocks that it may have, as soon as its agent has written that.
         wait_claims(rig, "n", "three claims per family", |claims| claims.len() == 3 * n_families).await?;
         wait_use_written(rig, &agent, "n").await?;
         wait_claims_carried(rig).await?;
@@ -262,8 +263,8 @@ async fn a_recreated_ciliumnode_shows_what_the_last_one_did(make: Make, families
     .await
 }
 
-/// An agent writes what it uses at its next change, and on a full node nothing can change: use stays unknown for ever,
-/// and the node would never grow, if the agent were not asked.
+/// An agent writes its use at its next change, and on a full node nothing can change. Without a usage query the use
+/// would stay unknown forever, and the node would never grow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows_fake() -> Result<()> {
     a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(Make::Fake).await
@@ -275,7 +276,7 @@ async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows_real() ->
 }
 
 async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(make: Make) -> Result<()> {
-    /// A starting agent speaks unasked within a few of its periods.
+    /// A starting agent reports unasked within a few of its periods.
     const FLAGS: &[&str] = &["--min-write-interval", "0s", "--usage-query-interval", "5s"];
     under_oracle(Options::default(), async |rig| {
         let pool = pool().with("perNode", json!({"maxBlocks": 1}));
@@ -289,8 +290,8 @@ async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(make: Mak
         wait_use_written(rig, &agent, "n").await?;
         let questions = Questions::listen(rig, "n");
 
-        // A write of the status that was under way may reach the new object, and speaks unasked. The next object finds
-        // an agent that has nothing to say.
+        // A write of the status in flight may reach the new object, and reports unasked. For the next object the agent
+        // has nothing to report.
         for _ in 0..3 {
             rig.cluster.delete(Kind::CiliumNode, "n").await?;
             wait_gone(rig, Kind::CiliumNode, "n").await?;
@@ -305,7 +306,7 @@ async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(make: Mak
         rig.cluster.patch_pool("p", json!({"perNode": {"maxBlocks": 2}})).await?;
         rig.cluster.wait_published("n", "two blocks", SOON, |seen| seen.pod_cidrs.len() == 2).await?;
         rig.cluster.wait_published("n", "no question", SOON, |seen| seen.release.is_empty()).await?;
-        // No event tells when the agent has seen it.
+        // No event reports that the agent has seen it.
         ask_many(rig, &agent, "ns/more-", 10).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agent))
@@ -313,7 +314,7 @@ async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(make: Mak
     .await
 }
 
-/// Whether any version of a CiliumNode had a question to its agent on it: a release mark.
+/// Whether any version of a CiliumNode had a usage query on it: a release mark.
 struct Questions(Arc<AtomicBool>);
 
 impl Questions {

@@ -1,6 +1,6 @@
-//! What the scenes of the tests have in common: nodes that join, pods that come, and what must hold of all claims.
+//! Parts that the scenes of the tests share: nodes that join, pods that come, and the invariants of all claims.
 //!
-//! Nothing here starts a controller or judges one; waits end on what the cluster shows.
+//! Nothing here starts a controller or judges one. Waits are over when the cluster shows the expected state.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -18,16 +18,16 @@ use crate::support::objects::{Kind, NodeSpec};
 use crate::support::rig::Rig;
 use crate::support::views::Claim;
 
-/// For each wait. Nothing here takes more than a few seconds; the machine may be busy with other tests.
+/// For each wait. Nothing here takes more than a few seconds, but the machine may be busy with other tests.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Flags for tests in which nodes grow: growth is not slowed, because no agent here loses by a conflict.
+/// Flags for tests in which nodes grow: growth is not slowed, because no agent here loses anything by a conflict.
 pub(crate) const PROMPT: &[&str] = &["--min-write-interval", "0s"];
 
-/// The pause with which kubelet's stand-in asks again for a pod that got no address. No event tells it when to.
+/// The pause before kubelet's stand-in asks again for a pod without an address. No event reports a free address.
 pub(crate) const KUBELET_PAUSE: Duration = Duration::from_millis(50);
 
-/// More pods than any node here has room for.
+/// More pods than any node here has addresses.
 const MORE_THAN_ROOM: usize = 5000;
 
 /// Nodes without labels, `prefix0`, `prefix1`, ….
@@ -35,7 +35,7 @@ pub(crate) fn nodes(prefix: &str, count: usize) -> Vec<NodeSpec> {
     (0..count).map(|number| NodeSpec::new(format!("{prefix}{number}"))).collect()
 }
 
-/// Makes the nodes and starts an agent on each; nobody waits for addresses yet.
+/// Creates the nodes and starts an agent on each. Does not wait for addresses.
 pub(crate) async fn join(rig: &Rig, nodes: &[NodeSpec]) -> Result<Vec<FakeAgent>> {
     rig.cluster.create_nodes(nodes).await?;
     nodes
@@ -48,7 +48,7 @@ pub(crate) async fn join(rig: &Rig, nodes: &[NodeSpec]) -> Result<Vec<FakeAgent>
         .collect()
 }
 
-/// Returns when all agents have addresses of their own, and have written which.
+/// Returns when all agents have addresses of their own, and have written them.
 pub(crate) async fn wait_ready(rig: &Rig, agents: &[FakeAgent]) -> Result<()> {
     wait_ready_within(rig, agents, SOON).await
 }
@@ -73,8 +73,8 @@ pub(crate) async fn join_one(rig: &Rig, node: NodeSpec) -> Result<FakeAgent> {
     agents.pop().context("one node was asked for")
 }
 
-/// Pods come to the node until it has `blocks` blocks and every address of them is given away. The agent has yet to
-/// write that, and unless the node is at its limit, it grows then.
+/// Starts pods until the node has `blocks` blocks and every address of them is given out. Later the agent writes this,
+/// and then the node grows, unless it is at its limit.
 pub(crate) async fn fill(rig: &Rig, agent: &Agent, node: &str, blocks: usize) -> Result<()> {
     let limit = tokio::time::Instant::now() + SOON;
     for round in 0.. {
@@ -91,18 +91,18 @@ pub(crate) async fn fill(rig: &Rig, agent: &Agent, node: &str, blocks: usize) ->
             published.pool.len(),
             published.pod_cidrs,
         );
-        // As kubelet tries again: the agent tells nobody when another address is open.
+        // As kubelet retries: the agent does not report when another address is open.
         tokio::time::sleep(KUBELET_PAUSE).await;
     }
     Ok(())
 }
 
-/// A pod that got no address asks until it does, as kubelet makes it.
+/// Asks until the pod has an address, as kubelet does.
 pub(crate) async fn ask(rig: &Rig, agent: &Agent, pod: &str) -> Result<Addresses> {
     insist(rig, async || agent.allocate(pod).await).await
 }
 
-/// The same for many pods.
+/// As [`ask`], for many pods.
 pub(crate) async fn ask_many(rig: &Rig, agent: &Agent, prefix: &str, count: usize) -> Result<()> {
     let n_allocated = Cell::new(0);
     insist(rig, async || {
@@ -128,14 +128,14 @@ pub(crate) async fn insist_for<T>(
     rig.control_plane.alarm.over(eventually(limit, request)).await
 }
 
-/// Returns when the agent has written all that it uses. The node grows by what is written, some time after that.
+/// Returns when the agent has written its whole use. The node grows some time after that.
 pub(crate) async fn wait_use_written(rig: &Rig, agent: &Agent, node: &str) -> Result<()> {
     let held = agent.held().await?.len();
     rig.cluster.wait_published(node, "all use", SOON, |seen| seen.n_used() == held).await.map(drop)
 }
 
-/// Returns when every claim is Held by an existing node whose CiliumNode carries it, and no CiliumNode carries anything
-/// else: none left over, none lost.
+/// Returns when every claim is Held by an existing node and its CiliumNode carries it. No CiliumNode may carry anything
+/// else: no claim is left over, and none is lost.
 pub(crate) async fn wait_claims_carried(rig: &Rig) -> Result<()> {
     // An agent in multi-pool mode that met a conflict writes again with its next tick, a minute later.
     let limit = if rig.control_plane.options.ipam == "multi-pool" { SLOW } else { SOON };
@@ -168,8 +168,8 @@ pub(crate) async fn wait_claims_carried(rig: &Rig) -> Result<()> {
         .await
 }
 
-/// Returns when the watch shows the CIDRs of every address that the agent uses. The agent has a watch of its own, which
-/// may be ahead of it.
+/// Returns when the watch shows the CIDRs of every address that the agent uses. The agent has its own watch, which may
+/// be ahead of this one.
 pub(crate) async fn wait_use_listed(rig: &Rig, agent: &Agent, node: &str) -> Result<()> {
     rig.cluster
         .wait_until("what pods use to be listed", SOON, async || {
@@ -181,7 +181,7 @@ pub(crate) async fn wait_use_listed(rig: &Rig, agent: &Agent, node: &str) -> Res
         .await
 }
 
-/// Returns when there are so many claims.
+/// Returns when there is this number of claims.
 pub(crate) async fn wait_n_claims(rig: &Rig, count: usize) -> Result<()> {
     let there = async || Ok(n_claims(rig) == count);
     rig.cluster
@@ -190,7 +190,7 @@ pub(crate) async fn wait_n_claims(rig: &Rig, count: usize) -> Result<()> {
         .with_context(|| format!("there are {}", n_claims(rig)))
 }
 
-/// How many claims there are.
+/// The number of claims.
 pub(crate) fn n_claims(rig: &Rig) -> usize {
     rig.cluster.objects(Kind::Block).len()
 }
@@ -200,7 +200,7 @@ pub(crate) fn pool_status(rig: &Rig, pool: &str) -> Value {
     rig.cluster.object(Kind::Pool, pool).map(|pool| pool.data["status"].clone()).unwrap_or_default()
 }
 
-/// Waits until nodes hold this many IPv4 blocks of a pool, and lets its status say that they had none six hours ago.
+/// Waits until nodes hold this many IPv4 blocks of a pool, and writes to its status that they had none six hours ago.
 pub(crate) async fn let_blocks_be_of_today(rig: &Rig, pool: &str, n_held: u64) -> Result<()> {
     let is_shown = |status: &Value| status["ipv4"]["blocks"]["held"] == n_held;
     wait_status(rig, pool, &format!("{n_held} held blocks"), is_shown).await?;
@@ -211,7 +211,7 @@ pub(crate) async fn let_blocks_be_of_today(rig: &Rig, pool: &str, n_held: u64) -
         .map(drop)
 }
 
-/// Returns when the status of the pool is as `look` wants it.
+/// Returns when `look` accepts the status of the pool.
 pub(crate) async fn wait_status(
     rig: &Rig,
     pool: &str,
@@ -225,8 +225,8 @@ pub(crate) async fn wait_status(
         .with_context(|| format!("the status says {}", pool_status(rig, pool)))
 }
 
-/// The version of every object of the kinds, as the server has it now. That of a claim is of all but its status, which may
-/// tell of a drain at any time.
+/// The version of every object of the kinds, as the server has it now. The status of a claim does not count, because it
+/// may report a drain at any time.
 pub(crate) async fn versions(rig: &Rig, kinds: &[Kind]) -> Result<BTreeSet<(Kind, String, String)>> {
     let mut versions = BTreeSet::new();
     for kind in kinds {

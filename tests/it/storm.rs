@@ -1,10 +1,10 @@
-//! Everything at once: three controllers, each with views that stop and go, writes that come late, lost answers, pauses
-//! and deaths, while nodes join, grow, leave and return and pools change.
+//! Everything at once. Three controllers have views that stall and continue, late writes, lost answers, pauses and
+//! deaths. Meanwhile nodes join, grow, leave and return, and pools change.
 //!
-//! With an election every node is served when the storm is over, and every claim is published or free. Without one
-//! only safety is promised: replicas with different views of the pools claim blocks that overlap, and such a claim, made
-//! for a CiliumNode that was replaced while nobody watched, may stay for as long as its node (`docs/invariants.md`, Known
-//! gaps). So nothing waits there for a node to be served.
+//! With an election, after the storm every node is served, and every claim is published or free. Without one only
+//! safety is promised: replicas with different views of the pools claim overlapping blocks. Such a claim may be made
+//! for a CiliumNode that was replaced while no replica watched. It may then stay for as long as its node
+//! (`docs/invariants.md`, Known gaps), so no wait requires that a node is served.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ use crate::support::rig::{Rig, judged_for_safety, under_oracle};
 /// For each wait.
 const SOON: Duration = Duration::from_secs(90);
 
-/// How long it lasts at least.
+/// Its minimum duration.
 const STORM: Duration = Duration::from_secs(30);
 
-/// How long a slow machine may take until everything has happened that is planted.
+/// How long a slow machine may take until every planted fault has happened.
 const LONGEST_STORM: Duration = Duration::from_secs(400);
 
-/// What is disturbed.
+/// The disturbed requests.
 const REQUESTS: [(Verb, Kind); 4] = [
     (Verb::Create, Kind::Block),
     (Verb::Patch, Kind::Block),
@@ -37,7 +37,7 @@ const REQUESTS: [(Verb, Kind); 4] = [
     (Verb::Patch, Kind::CiliumNode),
 ];
 
-/// By what.
+/// Their faults.
 const FAULTS: [Fault; 4] = [
     Fault::Delay(Duration::from_millis(700)),
     Fault::Late(Duration::from_millis(2500)),
@@ -50,7 +50,7 @@ const WAVE: usize = 10;
 
 const REPLICAS: usize = 3;
 
-/// How long the load waits for nodes where nothing promises that they are served.
+/// How long the load waits for nodes without a promise that they are served.
 const A_WHILE: Duration = Duration::from_secs(8);
 
 const FLAGS: [&str; 4] = ["--min-write-interval", "1s", "--request-timeout", "2s"];
@@ -59,12 +59,12 @@ const FLAGS: [&str; 4] = ["--min-write-interval", "1s", "--request-timeout", "2s
 const ELECTION: [&str; 7] =
     [ELECTED, "--lease-duration", "4s", "--renew-deadline", "3s", "--retry-period", "500ms"];
 
-/// What the replicas promise.
+/// The promise of the replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
     /// No address is on two nodes.
     Safety,
-    /// Every node is served too, and every claim is published or free in the end.
+    /// Also, every node is served, and every claim is published or free at the end.
     Service,
 }
 
@@ -89,7 +89,7 @@ async fn storm_with_an_election_converges() -> Result<()> {
     .await
 }
 
-/// Returns the processes that survive and what they are behind, and the nodes that are there at the end.
+/// Returns the surviving processes with their proxies, and the nodes that exist at the end.
 async fn storm<'a>(
     rig: &'a Rig,
     flags: &[&str],
@@ -122,19 +122,19 @@ async fn storm<'a>(
     Ok((([first, second, third], proxies), fleet))
 }
 
-/// Two pools of one range, of which the older has it, with blocks of different sizes.
+/// Two pools of one range with blocks of different sizes. The older pool has the range.
 fn pool(number: u8) -> PoolSpec {
     let pool = PoolSpec::new(format!("p{number}")).select("zone", "a").with("reuseAfterNodeLoss", "1s");
     pool.ipv4(28 - number, &["10.1.0.0/18"])
 }
 
-/// What there is of the range in the older pool: all, or none, so that the younger has it.
+/// The range in the older pool: all of it, or none, so that the younger pool has it.
 fn range(wave: usize) -> Value {
     let cidrs = if wave.is_multiple_of(2) { json!([]) } else { json!([{"cidr": "10.1.0.0/18"}]) };
     json!({"ipv4": {"cidrs": cidrs}})
 }
 
-/// Every fault on every request: those on the first request come first.
+/// Every fault on every request. Faults on the first request come first.
 fn plant(proxy: &Proxy) -> Vec<Planted> {
     let faults = REQUESTS.into_iter().flat_map(|request| FAULTS.map(|fault| (request, fault)));
     let plant =
@@ -153,7 +153,7 @@ fn has_met_all(planted: &[Vec<Planted>]) -> bool {
     every_request && every_fault
 }
 
-/// The life of one replica: returns the process that survives.
+/// The life of one replica. Returns the surviving process.
 async fn suffer(
     rig: &Rig,
     proxy: &Proxy,
@@ -165,7 +165,7 @@ async fn suffer(
     let mut controller = Controller::start_ready_behind(&rig.control_plane, proxy, flags).await?;
     while !is_over() {
         let pause = Duration::from_millis(rng.u64(200..3000));
-        // Storms have no events to wait for.
+        // A storm has no event to wait for.
         match rng.u8(0..6) {
             0 => {
                 controller.sigkill().await?;
