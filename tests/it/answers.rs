@@ -1,5 +1,6 @@
-//! `status`, `why`, `who` and `check` on a real API server: 60 nodes and 4 pools, with a full pool, unselected nodes, a
-//! draining range, a foreign CIDR, a podCIDR of another node, Pods of another CNI, and no controller. Nothing is written.
+//! `status`, `why`, `who` and `check` on a real API server with 60 nodes and 4 pools. Among them are a full pool,
+//! unselected nodes, a draining range, a foreign CIDR, a podCIDR of another node and Pods of another CNI. There is no
+//! controller. Nothing is written.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -20,7 +21,7 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim};
 use crate::support::rig::{Rig, under_oracle, without_product};
 use crate::support::signals::send;
 
-/// What a command printed, and its exit code.
+/// The output of a command, and its exit code.
 pub(crate) struct Said {
     pub(crate) text: String,
     pub(crate) errors: String,
@@ -51,7 +52,8 @@ impl Said {
     }
 }
 
-/// Fails unless `docs/commands.md` shows this output behind the command. With `UPDATE_DOCS=1` it writes that there.
+/// Fails unless `docs/commands.md` shows this output after the command. With `UPDATE_DOCS=1` it writes the output
+/// there.
 pub(crate) fn documented(command: &str, said: &Said) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands.md");
     let document = std::fs::read_to_string(&path)?;
@@ -127,7 +129,7 @@ pub(crate) async fn sixty_nodes(rig: &Rig) -> Result<()> {
     zone(rig, "d", 16, "draining", [10, 3, 0], 16).await?;
     zone(rig, "lost", 4, "none", [0, 0, 0], 0).await?;
     cluster.create_node(&NodeSpec::new("win").label("kubernetes.io/os", "windows")).await?;
-    // The controller has recorded that nodes had four blocks of a pool when its last six hours began.
+    // The controller has recorded that nodes had four blocks of a pool when its last six hours started.
     let counts = json!({
         "blocks": {"total": 64, "held": 10, "draining": 0, "cooling": 0, "free": 54},
         "addresses": {"published": 160, "free": 756},
@@ -278,7 +280,7 @@ async fn fits_together(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// What is full, draining or foreign?
+/// Shows full pools, draining ranges and foreign CIDRs as a picture.
 async fn is_drawn(plane: &ControlPlane) -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (name, parts) in [
@@ -298,7 +300,7 @@ async fn is_drawn(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// What is no address is named.
+/// A text that is no address is named in the error.
 async fn refuses(plane: &ControlPlane) -> Result<()> {
     let wrong = ask(plane, &["who", "10.2.0"]).await?;
     ensure!(
@@ -334,7 +336,7 @@ async fn one_command_answers_each_question() -> Result<()> {
         sixty_nodes(rig).await?;
         let before = versions(rig, &Kind::ALL).await?;
 
-        // Is anything wrong, which pool is full, and who has nothing?
+        // Is anything wrong, which pool is full, and which node has nothing?
         let status = ask(plane, &["status"]).await?;
         documented("status", &status)?;
         ensure!(status.code == Some(1), "{:?} {}", status.code, status.errors);
@@ -384,7 +386,7 @@ async fn one_command_answers_each_question() -> Result<()> {
         let nobody = ask(plane, &["why", "nobody"]).await?;
         ensure!(nobody.code == Some(2) && nobody.errors.contains("neither Node nobody"), "{}", nobody.errors);
 
-        // Who has this address?
+        // Which node has this address?
         let asked = ["10.1.0.5", "10.1.0.6", "10.2.0.241", "10.2.0.230", "10.4.2.7", "192.168.0.1"];
         let who = ask(plane, &[&["who"][..], &asked].concat()).await?;
         documented(&format!("who {}", asked.join(" ")), &who)?;
@@ -451,7 +453,7 @@ async fn says_who_leads(rig: &Rig) -> Result<()> {
     pods.create(&PostParams::default(), &pod).await?;
     let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
     pods.patch_status("replica", &PatchParams::default(), &Patch::Merge(ready)).await?;
-    // The Lease tells of the write when it is renewed.
+    // The Lease shows the write when it is renewed.
     let tells_of_write = async || {
         let object = ask(plane, &["status", "-o", "json"]).await?.json()?;
         ensure!(object["controller"]["replicas"] == json!({"all": 1, "ready": 1}), "{object}");
@@ -466,7 +468,7 @@ async fn says_who_leads(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// With `--wait` for as long as the node has no block, and with `--watch` until it is interrupted.
+/// With `--wait` it runs until the node has a block, and with `--watch` until it is interrupted.
 #[tokio::test(flavor = "multi_thread")]
 async fn status_waits_until_nothing_is_wrong_and_watches_until_it_is_interrupted() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -476,7 +478,7 @@ async fn status_waits_until_nothing_is_wrong_and_watches_until_it_is_interrupted
             let controller = Controller::start_ready(plane, &[ELECTED]).await?;
             anyhow::Ok((controller, join_one(rig, NodeSpec::new("n")).await?))
         };
-        // Nobody leads at first.
+        // No replica leads at first.
         let (waited, started) =
             tokio::try_join!(ask(plane, &["status", "--wait", "--timeout", "2m"]), starts)?;
         ensure!(waited.code == Some(0), "{:?} {} {}", waited.code, waited.text, waited.errors);

@@ -1,7 +1,7 @@
 //! One table of good and bad objects, judged twice: by the real API server and by the offline check.
 //!
-//! Both must come to the same verdict on the same field; otherwise a pool file that `validate` passes is refused by the
-//! cluster, or the other way round. The tables are `tests/data/api/*.yaml`.
+//! Both must give the same verdict on the same field. Otherwise the cluster refuses a pool file that `validate` passes,
+//! or the other way round. The tables are `tests/data/api/*.yaml`.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
@@ -26,7 +26,7 @@ struct Case {
     /// Merged into the good object.
     #[serde(default)]
     patch: Value,
-    /// The same, but `null` is written instead of removing.
+    /// As `patch`, but `null` is written as a value and removes nothing.
     #[serde(default)]
     raw: Value,
     /// A list of numbered items; `$` in them means the number.
@@ -35,14 +35,14 @@ struct Case {
     labels: Option<usize>,
     /// The object before the update, as a patch of the good object.
     old: Option<Value>,
-    /// The field that is refused; without it the object is good.
+    /// The refused field. Without it the object is good.
     field: Option<String>,
     /// Further fields that are refused along with it.
     #[serde(default)]
     extra: Vec<String>,
     /// Part of the message on both sides.
     says: Option<String>,
-    /// Part of what the offline check prints.
+    /// Part of the output of the offline check.
     offline: Option<String>,
 }
 
@@ -54,7 +54,7 @@ struct Repeat {
     item: Value,
 }
 
-/// A table and the good object that its rows start from.
+/// A table, and the good object from which its rows are derived.
 struct Table {
     file: &'static str,
     plural: &'static str,
@@ -155,7 +155,7 @@ fn merge(object: &mut Value, patch: &Value, nulls: Nulls) {
     }
 }
 
-/// What one side says: the fields that it refuses, and all of its words.
+/// The verdict of one side: the fields that it refuses, and all its words.
 struct Verdict {
     fields: BTreeSet<String>,
     text: String,
@@ -214,7 +214,7 @@ async fn request(client: &Client, method: &str, uri: &str, body: &Value) -> kube
     client.request(request.body(body.to_string().into_bytes()).unwrap()).await
 }
 
-/// What is wrong with a verdict, if anything.
+/// The fault of a verdict, if any.
 fn complaint(case: &Case, side: &str, verdict: &Verdict, parts: &[&Option<String>]) -> Option<String> {
     let expected: BTreeSet<String> = case.field.iter().chain(&case.extra).cloned().collect();
     let silent = parts.iter().filter_map(|part| part.as_deref()).find(|part| !verdict.text.contains(part));
@@ -244,7 +244,7 @@ fn offline_check_agrees_with_the_table() {
     assert!(complaints.is_empty(), "{} complaints\n{}", complaints.len(), complaints.join("\n"));
 }
 
-/// The server may be older than a rule: what the controller reads is judged by the conversion alone.
+/// The server may be older than a rule: the conversion alone judges the objects that the controller reads.
 #[test]
 fn conversion_refuses_what_the_schema_refuses() {
     let [pools, _] = tables();
@@ -252,7 +252,7 @@ fn conversion_refuses_what_the_schema_refuses() {
         let mut object = pools.object(case);
         object["metadata"]["uid"] = "p1".into();
         object["metadata"]["creationTimestamp"] = "2026-11-21T03:00:00Z".into();
-        // What can't be decoded can't be converted either. A bad name, label or unknown field harms nobody.
+        // An object that can't be decoded can't be converted either. A bad name, label or unknown field does no harm.
         let Ok(pool) = serde_json::from_value::<NodeIPPool>(object) else { continue };
         let field = case.field.as_deref().filter(|field| field.starts_with("spec"));
         let field = field.filter(|_| case.says.as_deref() != Some("unknown field"));

@@ -1,4 +1,4 @@
-//! `--create-ciliumnodes`: the controller makes the CiliumNode as soon as the Node appears, and the agent takes it
+//! `--create-ciliumnodes`: the controller creates the CiliumNode as soon as the Node appears, and the agent takes it
 //! over.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,11 +61,11 @@ async fn the_agent_takes_over_the_ciliumnode_that_it_finds(make: Make, families:
         rig.cluster.wait_published("n", "what the agent uses", SOON, |seen| seen.n_used() == 3 * 2).await?;
         let taken = rig.cluster.read(Kind::CiliumNode, "n").await?;
         ensure!(taken.metadata.uid == created.metadata.uid, "it made another");
-        // The agent replaces all three, so what the controller wrote is what any agent would have.
+        // The agent replaces all three, so the controller wrote the same values as any agent.
         let (wrote, found) = (Copied::of(&created), Copied::of(&taken));
         ensure!(wrote == found, "created with {wrote:?}, taken over with {found:?}");
         ensure!(wrote.addresses.len() == families.each().count() && wrote.labels["zone"] == "a", "{wrote:?}");
-        // The addresses that were kept for it are those that it has.
+        // It has the addresses that were kept for it.
         let owner = |address: Option<std::net::IpAddr>| {
             let address = address.map(|address| address.to_string()).unwrap_or_default();
             taken.data["spec"]["ipam"]["pool"][&address]["owner"].as_str().unwrap_or_default().to_owned()
@@ -77,7 +77,7 @@ async fn the_agent_takes_over_the_ciliumnode_that_it_finds(make: Make, families:
         ensure!(versions(rig, &[Kind::Block]).await? == claims, "claims were written");
         ensure!(chronicle.of_cilium_node("n").len() == 1, "{:?}", chronicle.of_cilium_node("n"));
 
-        // The garbage collector sees that the Node owns it.
+        // The garbage collector deletes it with its owner, the Node.
         agent.stop().await?;
         delete_node(rig, "n").await?;
         wait_all(rig, "n", 2, "Cooling").await?;
@@ -86,7 +86,7 @@ async fn the_agent_takes_over_the_ciliumnode_that_it_finds(make: Make, families:
     .await
 }
 
-/// What a CiliumNode has from its Node, without what an agent adds of its own.
+/// The fields that a CiliumNode has from its Node, without those that an agent adds.
 #[derive(Debug, PartialEq)]
 struct Copied {
     /// Type and address.
@@ -108,8 +108,8 @@ impl Copied {
     }
 }
 
-/// A CiliumNode for a Node that no pool selects would be for an agent that nobody serves; and one that an agent has
-/// made is left as it is.
+/// No CiliumNode is created for a Node that no pool selects: its agent would not be served. A CiliumNode that an agent
+/// has created is left unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_is_missing_and_wanted_is_created() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -119,7 +119,7 @@ async fn only_what_is_missing_and_wanted_is_created() -> Result<()> {
         let agent = join_one(rig, NodeSpec::new("n").label("zone", "a")).await?;
         ensure!(rig.cluster.object(Kind::CiliumNode, "unselected").is_none(), "nobody wanted it");
 
-        // It is wanted now; and one that goes while its Node stays is recreated.
+        // It is wanted now. A CiliumNode that is deleted while its Node stays is recreated.
         rig.cluster.relabel_node("unselected", &[("zone", Some("a"))]).await?;
         let first =
             rig.cluster.wait_published("unselected", "a block", SOON, |seen| seen.pool.len() == 14).await?;
@@ -128,11 +128,11 @@ async fn only_what_is_missing_and_wanted_is_created() -> Result<()> {
             |seen: &crate::support::views::Published| seen.uid != first.uid && seen.pool == first.pool;
         rig.cluster.wait_published("unselected", "the same block", SOON, again).await?;
 
-        // Not for one that is being deleted.
+        // None is created for a Node that is being deleted.
         let finalizers = json!({"metadata": {"finalizers": ["example.com/machine"]}});
         rig.cluster.patch(Kind::Node, "unselected", finalizers).await?;
         rig.cluster.delete_node("unselected").await?;
-        // Whom it serves after that, it serves knowing it: it watches Nodes and CiliumNodes separately.
+        // The nodes that it serves after this prove that it has seen it: it watches Nodes and CiliumNodes separately.
         let before = join_one(rig, NodeSpec::new("before").label("zone", "a")).await?;
         rig.cluster.delete(Kind::CiliumNode, "unselected").await?;
         let canary = join_one(rig, NodeSpec::new("canary").label("zone", "a")).await?;

@@ -1,15 +1,15 @@
-//! What the documents name exists: `path::name` in them is a name in that file, so that a reader who follows a rule to
-//! its code arrives there.
+//! The code that the documents name exists. A document writes `path::name`, and that file has that name, so a reader
+//! who follows a rule to its code finds it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// The fewest names that are looked for in all documents; fewer would mean that the reading of them is broken.
+/// The minimum number of names in all documents. Fewer would mean that the test does not read them properly.
 const FEWEST: usize = 100;
 
-/// The documents outside of `docs`, all of which are looked at too.
+/// The documents outside of `docs` that are read too.
 const DOCUMENTS: [&str; 5] = [
     "README.md",
     "CONTRIBUTING.md",
@@ -46,7 +46,7 @@ fn what_the_documents_name_is_there() -> Result<()> {
     Ok(())
 }
 
-/// The columns of pools and claims that the README shows are those that kubectl prints.
+/// The columns of pools and claims in the README are those that kubectl prints.
 #[test]
 fn columns_in_the_readme_are_those_of_the_definitions() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -66,8 +66,8 @@ fn columns_in_the_readme_are_those_of_the_definitions() -> Result<()> {
     Ok(())
 }
 
-/// Each rule that the page of invariants states has a section in its appendix, under the same name, that says what keeps
-/// it and what tests it.
+/// Each rule on the page of invariants has a section of the same name in the appendix. The section names its code and
+/// its tests.
 #[test]
 fn every_invariant_has_code_and_tests_in_the_appendix() {
     let rules: Vec<String> = include_str!("../../docs/invariants.md").lines().filter_map(rule).collect();
@@ -81,7 +81,7 @@ fn every_invariant_has_code_and_tests_in_the_appendix() {
     }
 }
 
-/// The heading that the appendix has for a rule which begins in this line.
+/// The heading of the appendix for a rule that starts in this line.
 fn rule(line: &str) -> Option<String> {
     let (number, rest) = line.split_once(". **")?;
     let name = rest.strip_suffix(".**")?;

@@ -1,4 +1,4 @@
-//! The freeze on the real API server: what stops, where it is shown, and that all goes on when it ends.
+//! The freeze on the real API server: its effects, where they are shown, and that all work continues after it.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -72,7 +72,7 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
             ["writes", "reclaim"].map(|switch| format!("cilium_node_ipam_frozen{{switch=\"{switch}\"}} 1\n"));
         wait_told(rig, &controller, "/metrics", &gauges.each_ref().map(String::as_str)).await?;
 
-        // It is told of the node, and does nothing for it; nor does the next process.
+        // It sees the node and does nothing for it, and neither does the next process.
         let late = join(rig, &nodes("late", 1)).await?;
         rig.cluster.wait_published("late0", "its CiliumNode", SOON, |_| true).await?;
         wait_status(rig, "p", "two nodes", |status| status["nodes"]["selected"] == 2).await?;
@@ -93,7 +93,7 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
             ensure!(output.contains(part), "no {part:?} in\n{output}");
         }
 
-        // What can't be understood is frozen too.
+        // An unreadable value freezes too.
         let odd = Patch::Merge(json!({"data": {"freeze-writes": "no"}}));
         config_maps(rig).patch(NAME, &PatchParams::default(), &odd).await?;
         wait_readyz(rig, &controller, 200, |text| text.contains("`freeze-writes: no`, which is neither"))

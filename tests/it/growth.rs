@@ -1,5 +1,5 @@
-//! Nodes that fill up: further blocks, from the next pool where the first is empty, up to a limit, and new capacity for
-//! those who wait.
+//! Nodes that fill up: further blocks, from the next pool if the first is empty, up to a limit, and new capacity for
+//! waiting nodes.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::support::controller::{Controller, assert_no_writes_proposed};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::under_oracle;
 
-/// A restart counts nothing twice, and the counts of the status never exceed what there is.
+/// A restart counts nothing twice, and the counts of the status are never higher than the objects show.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_under_load_grows_to_four_blocks_and_no_further() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -26,7 +26,8 @@ async fn a_node_under_load_grows_to_four_blocks_and_no_further() -> Result<()> {
         fill(rig, &busy, "busy", 4).await?;
         ensure!(busy.held().await?.len() == 4 * 30, "four blocks of 30 addresses");
 
-        // All are used, and still the fifth is not given: it waits for no capacity, and the log says what it wants.
+        // All addresses are used, and it gets no fifth block. It does not count as waiting, and the log reports its
+        // limit.
         let full = |status: &Value| status["ipv4"]["addresses"]["used"] == 4 * 30 + 2;
         let status = wait_status(rig, "p", "all use", full).await?;
         ensure!(
@@ -42,7 +43,7 @@ async fn a_node_under_load_grows_to_four_blocks_and_no_further() -> Result<()> {
         wait_n_claims(rig, 5).await?;
         ensure!(rig.cluster.claims_of("idle").len() == 1, "{:?}", rig.cluster.claims_of("idle"));
 
-        // The same counts after a restart, by one that saw nothing of how they came about.
+        // The same counts after a restart, by a process that did not see their causes.
         ensure!(controller.sigterm_and_wait().await?.success(), "SIGTERM");
         let before = rig.cluster.read(Kind::Pool, "p").await?.data["status"].clone();
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -87,13 +88,13 @@ async fn a_full_pool_spills_over_into_the_next() -> Result<()> {
     .await
 }
 
-/// Nothing looks for work by time: from quiet to growth, one change of `status.ipam.used` is the only input. That the
-/// plan needs no other is proven without a clock in `one_status_change_is_the_only_input_that_growth_needs`.
+/// Nothing looks for work by time: from quiet to growth, one change of `status.ipam.used` is the only input.
+/// `one_status_change_is_the_only_input_that_growth_needs` proves without a clock that the plan needs no other.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_change_of_used_leads_to_claim_and_patch() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/20"])).await?;
-        // The test plays the agent, so that nothing is written but what it writes.
+        // The test plays the agent, so that it is the only writer.
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         rig.cluster.create(&cilium_node("n", &json!({"pools": {}})), Kind::CiliumNode).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -129,11 +130,11 @@ async fn one_change_of_used_leads_to_claim_and_patch() -> Result<()> {
     .await
 }
 
-/// New capacity wakes those who wait, whichever way it comes; they need no further event of their own.
+/// New capacity of any kind wakes waiting nodes. They need no further event of their own.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_capacity_serves_those_who_wait() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        // Somebody else's range, in the middle of the pool, and no claim to it.
+        // A range of another writer, in the middle of the pool and without a claim.
         let foreign = Some("10.1.4.0/28");
         rig.control_plane.allow("cidr-without-claim", Some("foreign"), foreign).await?;
         rig.cluster.create_node(&NodeSpec::new("foreign").label("other", "yes")).await?;

@@ -1,4 +1,4 @@
-//! Labels choose pools for what is to come and never touch what is held, and they are the users' own.
+//! Labels choose pools for future blocks and never affect held ones, and the labels belong to users.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-/// The owner of a block follows from its claim, never from the labels that the node has now. Relabel, restart, expand:
+/// The owner of a block follows from its claim, never from the present labels of the node. Relabel, restart, expand:
 /// the old block stays, and the new one comes from the pool that selects the node now.
 #[tokio::test(flavor = "multi_thread")]
 async fn relabelled_node_keeps_its_block_and_grows_from_its_new_pool() -> Result<()> {
@@ -39,7 +39,7 @@ async fn relabelled_node_keeps_its_block_and_grows_from_its_new_pool() -> Result
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         wait_status(rig, "b", "one served node", |status| status["nodes"]["served"] == 1).await?;
         ensure!(versions(rig, &kinds).await? == before, "the claims changed with the labels");
-        // A node that no pool selects keeps what it has, and its pods come and go.
+        // A node that no pool selects keeps its blocks, and its pods come and are deleted.
         leaves.allocate("ns/pod")?;
 
         fill(rig, &moves, "moves", 2).await?;
@@ -53,8 +53,8 @@ async fn relabelled_node_keeps_its_block_and_grows_from_its_new_pool() -> Result
     .await
 }
 
-/// A cloud controller sets labels seconds after the Node appears. Until then a pool that selects every node must not give
-/// the node its first block, which is for life.
+/// A cloud controller sets labels seconds after the Node appears. Until then a pool that selects every node must not
+/// give the node its first block, because the node keeps it for life.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_labels_choose_the_pool_of_the_first_block() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -84,8 +84,8 @@ async fn late_labels_choose_the_pool_of_the_first_block() -> Result<()> {
     .await
 }
 
-/// The labels of Nodes belong to their users: pools read them, and nothing is steered by writing them. The controller
-/// neither writes Nodes nor has the right to.
+/// The labels of Nodes belong to their users: pools read them, and nothing is controlled by writing them. The
+/// controller neither writes Nodes nor has the right to do so.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_never_written() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -119,7 +119,7 @@ const NODES: [(&str, &[(&str, &str)]); 5] = [
     ("odd", &[("zone", ""), ("example.com/rack", "7")]),
 ];
 
-/// Selectors, the same as the API server takes them in a list request, and the nodes that they choose.
+/// Selectors, the same in the form of a list request to the API server, and the nodes that they choose.
 fn selectors() -> Vec<(Value, &'static str, Vec<&'static str>)> {
     let any = |key: &str, operator: &str, values: &[&str]| {
         let mut expression = json!({"key": key, "operator": operator});
@@ -133,10 +133,10 @@ fn selectors() -> Vec<(Value, &'static str, Vec<&'static str>)> {
         (json!({}), "", vec!["bare", "east", "east-gpu", "odd", "west"]),
         (json!({"matchLabels": {"zone": "east"}}), "zone=east", vec!["east", "east-gpu"]),
         (json!({"matchLabels": {"zone": ""}}), "zone=", vec!["odd"]),
-        // Both must hold; it is no choice.
+        // Both must hold.
         (json!({"matchLabels": {"zone": "east", "gpu": "true"}}), "zone=east,gpu=true", vec!["east-gpu"]),
         (any("zone", "In", &["east", "west"]), "zone in (east,west)", vec!["east", "east-gpu", "west"]),
-        // A node without the key is not in the set, and one with an empty value isn't either.
+        // A node without the key is not in the set, and neither is one with an empty value.
         (any("zone", "NotIn", &["east"]), "zone notin (east)", vec!["bare", "odd", "west"]),
         (any("gpu", "NotIn", &["true"]), "gpu notin (true)", vec!["bare", "east", "odd", "west"]),
         (any("gpu", "Exists", &[]), "gpu", vec!["east-gpu", "west"]),
@@ -160,8 +160,8 @@ fn selectors() -> Vec<(Value, &'static str, Vec<&'static str>)> {
     ]
 }
 
-/// Selectors have no semantics of our own: one chooses what the same selector chooses anywhere in Kubernetes. Three are
-/// compared: the API server, the product's reading of the pool, and the counts of the running controller.
+/// Selectors have the semantics of Kubernetes: a selector here chooses the same objects as anywhere in Kubernetes. The
+/// test compares the API server, the product's reading of the pool, and the counts of the running controller.
 #[tokio::test(flavor = "multi_thread")]
 async fn selectors_mean_what_they_mean_in_kubernetes() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

@@ -1,5 +1,5 @@
-//! The layout of the crate: its rooms are floors, the files of a room import each other in one direction, what decides is
-//! pure, and what is true of one mode of Cilium only is behind its seam.
+//! The layout of the crate. Its rooms are floors, and the files of a room import each other in one direction. The code
+//! that decides is pure, and facts of a single mode of Cilium are behind its seam.
 //!
 //! Reads the sources with `syn`. It needs no control plane.
 
@@ -17,7 +17,7 @@ mod seam;
 mod source;
 mod tokens;
 
-/// Something that is where it does not belong.
+/// Code in a place where it does not belong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     file: String,
@@ -43,7 +43,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Fails with what was found, one per line.
+/// Fails with the findings, one per line.
 fn assert_none(found: &[Finding]) {
     let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert!(shown.is_empty(), "\n{}", shown.join("\n"));
@@ -74,7 +74,7 @@ fn words_of_one_mode_are_named_behind_the_seam() {
     assert_none(&seam::words_outside(Sources::of_this_crate()));
 }
 
-/// What judges asks the store and the agents, and never what a process believes.
+/// The judge asks the store and the agents, and never relies on the view of a process.
 #[test]
 fn the_judge_of_the_simulation_knows_no_world() {
     let simulation = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/simulation");

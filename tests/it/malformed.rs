@@ -1,5 +1,5 @@
-//! What others have written: what cannot be read stops its own node only, and what a CiliumNode carries is
-//! never given away.
+//! Writes of other writers: an unreadable object stops only its own node, and no node gets addresses that another
+//! CiliumNode carries.
 
 use anyhow::{Result, ensure};
 use kube::api::DynamicObject;
@@ -13,12 +13,12 @@ use crate::support::controller::{Controller, dry_run};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::under_oracle;
 
-/// What an administrator, an old agent or another writer may have left on a CiliumNode, and how it is fixed.
+/// Entries that an administrator, an old agent or another writer may have left on a CiliumNode, and their fixes.
 fn oddities() -> Vec<(&'static str, Value, Value)> {
     vec![
         ("no-address", json!({"pool": {"not-an-ip": {}}}), json!({"pool": {"not-an-ip": null}})),
         ("leading-zeros", json!({"pool": {"010.1.0.9": {}}}), json!({"pool": {"010.1.0.9": null}})),
-        // The server takes it for a CIDR; it has host bits.
+        // The server accepts it as a CIDR, but it has host bits.
         ("host-bits", json!({"podCIDRs": ["10.1.0.37/27"]}), json!({"podCIDRs": []})),
     ]
 }
@@ -48,7 +48,7 @@ async fn a_malformed_cilium_node_stops_that_node_only() -> Result<()> {
         }
         let after = versions(rig, &[Kind::CiliumNode]).await?;
         ensure!(before.is_subset(&after), "a malformed CiliumNode was written");
-        // Nobody else gets what the odd prefix may mean: of eight blocks the second is left out.
+        // No node gets the possible meaning of the odd prefix: of eight blocks the second is left out.
         let given: Vec<_> = agents.iter().flat_map(|agent| rig.cluster.claims_of(agent.name())).collect();
         ensure!(given.iter().all(|claim| claim.cidr != "10.1.0.32/27"), "{given:?}");
 
@@ -66,12 +66,12 @@ async fn a_malformed_cilium_node_stops_that_node_only() -> Result<()> {
     .await
 }
 
-/// Foreign owners are known before anything is given away, and a pool that is nearly full is no slower: where others
-/// have all but two of 4096 blocks, the two are given at once and after a restart.
+/// Foreign owners are known before any block is given. A pool that is nearly full is no slower: other writers have all
+/// but two of 4096 blocks, and these two are given at once and after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_carried_without_a_claim_is_never_given_away() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        // All of the pool but its last 64 addresses, on nodes that no pool selects.
+        // The whole pool except its last 64 addresses, on nodes that no pool selects.
         let foreign = [
             "10.1.0.0/17",
             "10.1.128.0/18",
@@ -105,7 +105,7 @@ async fn what_is_carried_without_a_claim_is_never_given_away() -> Result<()> {
         }
         let after = versions(rig, &[Kind::CiliumNode]).await?;
         ensure!(before.is_subset(&after), "a CiliumNode was written that no pool selects");
-        // One more node finds the pool full, and gets nothing that anybody else has.
+        // One more node finds the pool full, and gets no block of another node.
         rig.excuse("late");
         rig.cluster.create_node(&NodeSpec::new("late").label("zone", "a")).await?;
         rig.cluster.create(&cilium_node("late", &json!({"pools": {}})), Kind::CiliumNode).await?;

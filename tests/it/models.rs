@@ -28,8 +28,8 @@ const COMMANDS: usize = 60;
 /// How long an agent may take to show the expected state. Nothing takes more than a second or two on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Rules that these tests break on purpose: the nodes have no claims, pods lose their addresses, and annotations are no
-/// CIDRs.
+/// Rules that these tests break on purpose: the nodes have no claims, addresses are removed while pods have them, and
+/// annotations are no CIDRs.
 const BROKEN: [&str; 9] = [
     "undecodable",
     "overlapping-podcidrs",

@@ -1,5 +1,5 @@
-//! Cilium's own agent in multi-pool mode on nodes that this controller serves: it says what it needs, takes whole CIDRs,
-//! and gives them back by itself.
+//! Cilium's own agent in multi-pool mode on nodes that this controller serves. It reports its needs, takes complete
+//! CIDRs, and gives them back by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ mod renamed;
 mod stalled;
 mod taken_off;
 
-/// How many addresses an agent gives to pods out of a /28.
+/// The number of addresses of a /28 that an agent gives to pods.
 const BLOCK: usize = 14;
 
-/// Longer than a block may take that its agent gave back, or a start or write may take that a conflict held up: an agent
-/// looks after its pools, and so answers the question, once per minute at the latest.
+/// Longer than the way of a block that an agent gave back, and than a start or write that a conflict delayed. An agent
+/// checks its pools at least once per minute, and answers a usage query then.
 pub(crate) const SLOW: Duration = Duration::from_secs(180);
 
 pub(crate) fn multi_pool() -> Options {
@@ -48,7 +48,7 @@ async fn join(rig: &Rig, name: &str) -> Result<Agent> {
     join_as(rig, Release::Newest, name).await
 }
 
-/// Returns when the agent of a new node serves pods. It may have heard of its blocks before we do.
+/// Returns when the agent of a new node serves pods. It may see its blocks before the test does.
 async fn join_as(rig: &Rig, release: Release, name: &str) -> Result<Agent> {
     rig.cluster.create_node(&NodeSpec::new(name)).await?;
     let settings = Settings { release, ..rig.agents.settings() };
@@ -76,7 +76,7 @@ pub(crate) fn by_name(rig: &Rig, node: &str) -> BTreeMap<String, BTreeSet<String
     entries.collect()
 }
 
-/// Whether each CIDR stands under the name of its claim.
+/// Whether each CIDR is under the name of its claim.
 pub(crate) fn is_named_by_its_claim(rig: &Rig, node: &str) -> Result<()> {
     let blocks = rig.cluster.objects(Kind::Block);
     for (name, cidrs) in by_name(rig, node) {
@@ -93,7 +93,7 @@ pub(crate) fn is_named_by_its_claim(rig: &Rig, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns when every block that an agent gave back is free, and those that are left are carried.
+/// Returns when every block that an agent gave back is free, and the remaining ones are carried.
 async fn wait_given_back(rig: &Rig) -> Result<()> {
     let is_carried = |claim: &Claim| claim.state == "Held" && carried(rig, &claim.node).contains(&claim.cidr);
     let done =
@@ -135,7 +135,7 @@ pub(crate) async fn grows_gives_back_and_restarts(release: Release, options: Opt
         let again = agent.restart(SLOW).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
 
-        // Whatever is left, the agent says that it needs less, and gives the blocks back that are empty then.
+        // The agent then reports a smaller need, and gives back all empty blocks that it does not need.
         for number in 0..2 * BLOCK {
             agent.release(&format!("ns/pod-{number}")).await?;
         }
@@ -187,7 +187,7 @@ async fn pods_of_a_second_pool_get_addresses_of_the_pools_that_name_it() -> Resu
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
         is_named_by_its_claim(rig, "n")?;
 
-        // Nothing of it is kept in reserve, so all of it goes back.
+        // Nothing of it is kept in reserve, so all of it is given back.
         for number in 0..2 * BLOCK {
             agent.release(&format!("ns/mars-{number}")).await?;
         }

@@ -1,5 +1,5 @@
-//! CiliumNodeConfigs, which set for some nodes what `cilium-config` sets for all: the controller goes by them, and leaves
-//! nodes alone whose agents are in another mode.
+//! CiliumNodeConfigs override `cilium-config` for some nodes. The controller follows them, and leaves nodes alone if
+//! their agents run in another mode.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::Api;
@@ -22,7 +22,7 @@ fn api(rig: &Rig) -> (Api<DynamicObject>, ApiResource) {
     (Api::namespaced_with(rig.cluster.client.clone(), "kube-system", &resource), resource)
 }
 
-/// What is set for the nodes of the rack.
+/// Sets these defaults for the nodes of the rack.
 async fn set(rig: &Rig, name: &str, defaults: Value) -> Result<()> {
     let (api, resource) = api(rig);
     let spec = json!({"nodeSelector": {"matchLabels": {(RACK.0): RACK.1}}, "defaults": defaults});
@@ -41,7 +41,7 @@ async fn join(rig: &Rig, node: NodeSpec, name: &str, default_pool: &'static str)
     Ok(agent)
 }
 
-/// Returns when the node has blocks under these names. Its agent may have heard of them before we do.
+/// Returns when the node has blocks under these names. Its agent may see them before the test does.
 async fn wait_names(rig: &Rig, node: &str, expected: &[&str]) -> Result<()> {
     let names = || by_name(rig, node).into_keys().collect::<Vec<String>>();
     let what = format!("{node} to have blocks under the names {expected:?}");
@@ -77,7 +77,8 @@ async fn each_node_gets_blocks_under_the_default_that_is_set_for_it() -> Result<
         wait_claims_carried(rig).await?;
         is_named_by_its_claim(rig, "n")?;
 
-        // It changes while everything runs. The agent hears of it when it restarts, and its pods stay where they are.
+        // It changes while everything runs. The agent sees the change when it restarts, and its pods keep their
+        // addresses.
         let shelf = Patch::Merge(json!({"spec": {"defaults": {"ipam-default-ip-pool": "shelf"}}}));
         api(rig).0.patch("b", &PatchParams::default(), &shelf).await?;
         of_rack.change_default_pool("shelf")?;
@@ -104,7 +105,7 @@ async fn a_node_in_another_mode_is_left_alone_until_that_is_undone() -> Result<(
         rig.cluster.create(&cilium_node("n", &needs), Kind::CiliumNode).await?;
         wait_findings(rig, &controller, 1).await?;
         controller.wait_logged("sets `ipam: cluster-pool` for this node", SOON).await?;
-        // Another is served meanwhile.
+        // Another node is served meanwhile.
         let beside = join(rig, NodeSpec::new("m"), "m", "default").await?;
         ensure!(by_name(rig, "n").is_empty(), "{:?}", by_name(rig, "n"));
         let claims = rig.cluster.objects(Kind::Block);
@@ -118,7 +119,7 @@ async fn a_node_in_another_mode_is_left_alone_until_that_is_undone() -> Result<(
     .await
 }
 
-/// Nothing is known of them then, and an administrator is told.
+/// Then nothing is known of CiliumNodeConfigs, and `/readyz` names the missing right.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_right_nodes_are_served_and_it_is_told() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {

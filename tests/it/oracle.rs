@@ -1,6 +1,7 @@
-//! The oracle judged: every rule is broken on purpose, through the API, and must be found under its name.
+//! The judgement of the oracle: the tests break every rule on purpose through the API, and the oracle must find it
+//! under its name.
 //!
-//! The claims of these tests have no schema, because the product's refuses some of what is written here.
+//! The claims of these tests have no schema, because the product's schema refuses some of these writes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -140,7 +141,7 @@ async fn events_lost_to_a_compaction_are_found() -> Result<()> {
     bench.serve("n1", "10.1.0.0/28", &["10.1.0.1"]).await?;
     bench.control_plane.compact_behind_oracle().await?;
     bench.expect("compacted before it was read", &[("compacted", "")]).await?;
-    // The oracle goes on from a snapshot, and has not forgotten what CiliumNodes carry.
+    // The oracle continues from a snapshot, and has not forgotten the CIDRs on CiliumNodes.
     bench.publish("n2", json!({"podCIDRs": ["10.1.0.0/28"]})).await?;
     let overlap = [("cidr-without-claim", "10.1.0.0/28"), ("overlapping-podcidrs", "10.1.0.0/28")];
     bench.expect("an overlap after the loss", &overlap).await
@@ -201,7 +202,7 @@ async fn nothing_is_left_of_a_control_plane() -> Result<()> {
     ensure!(servers.into_iter().all(runs), "{servers:?} do not run");
     let dirs = [control_plane.dir().to_owned(), control_plane.servers_dir().to_owned()];
     drop(control_plane);
-    // Where the supervisor had to be killed, the kernel kills the servers a moment later.
+    // If the supervisor had to be killed, the kernel kills the servers a moment later.
     let are_gone = async || {
         ensure!(!servers.into_iter().any(runs), "{servers:?} still run");
         Ok(())
@@ -211,7 +212,7 @@ async fn nothing_is_left_of_a_control_plane() -> Result<()> {
     Ok(())
 }
 
-/// Whether the process runs. A zombie does not, though nobody may be there to reap it.
+/// Whether the process runs. A zombie does not run, even if no process reaps it.
 fn runs(pid: u64) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
     let state = stat.as_deref().ok().and_then(|stat| stat.rsplit_once(") ")).map_or("", |(_, after)| after);
@@ -240,7 +241,7 @@ async fn waits_go_on_after_a_restart_of_the_servers() -> Result<()> {
     .await
 }
 
-/// A control plane, and the violations of it that were expected so far.
+/// A control plane, and its violations that were expected so far.
 struct Bench {
     control_plane: ControlPlane,
     client: Client,
@@ -288,7 +289,7 @@ impl Bench {
         blocks.delete(&claim_name(cidr), &DeleteParams::default()).await.map(drop).context("unclaim")
     }
 
-    /// Claims a block and publishes it beside what the node has.
+    /// Claims a block and publishes it beside the node's other blocks.
     async fn serve(&self, node: &str, cidr: &str, addresses: &[&str]) -> Result<()> {
         self.claim(cidr, node, "Held").await?;
         let there = Kind::CiliumNode.api(&self.client).get_opt(node).await?;
@@ -302,7 +303,7 @@ impl Bench {
         self.publish(node, json!({"podCIDRs": cidrs, "pool": pool})).await
     }
 
-    /// Merges into `spec.ipam` of the CiliumNode, which is made if it is missing.
+    /// Merges into `spec.ipam` of the CiliumNode, which is created if it is missing.
     async fn publish(&self, node: &str, ipam: Value) -> Result<()> {
         let nodes = Kind::CiliumNode.api(&self.client);
         if nodes.get_opt(node).await?.is_none() {

@@ -1,4 +1,4 @@
-//! The API server is away, or forbids something: `/readyz` says so, and all of it ends soon after its cause.
+//! The API server is away, or forbids something. `/readyz` says so, and recovers soon after the cause is gone.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use crate::support::objects::{Kind, PoolSpec};
 use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::rig::{Rig, under_oracle};
 
-/// For each wait that is not what a test is about; the machine may be busy with other tests.
+/// For each wait that is not the subject of a test, on a machine that may be busy with other tests.
 const SOON: Duration = Duration::from_secs(60);
 
-/// For how many seconds the API server is away: the back-off of a watch has grown to 12.8 s by then.
+/// The seconds without the API server. The back-off of a watch has grown to 12.8 s by then.
 const OUTAGE: u64 = 13;
 
-/// What is followed.
+/// The watched kinds; each `ConfigMap` by its name.
 const FOLLOWED: [&str; 6] =
     ["Node", "CiliumNode", "NodeIPPool", "NodeIPBlock", "ConfigMap", "ConfigMap cilium-node-ipam"];
 
-/// How soon everything is followed after a process that starts when the server answers follows it: a second until the
-/// next probe, and a list.
+/// The maximum time until every watch works again, after a newly started process has its watches: a second until the
+/// next attempt, and a list.
 const RECOVERY: Duration = Duration::from_secs(8);
 
-/// The rig starts the server when the test asks for it, so the outage ends when the controller has told of it for long
-/// enough.
+/// The rig starts the server when the test asks for it, so the outage lasts until the controller has reported it for
+/// long enough.
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_is_followed_soon_after_an_outage() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -39,7 +39,7 @@ async fn everything_is_followed_soon_after_an_outage() -> Result<()> {
         })
         .await?;
         rig.control_plane.restart(Target::ApiServer).await?;
-        // It has nothing to wait for but this machine, which may be busy.
+        // The new process waits only for this machine, which may be busy.
         let started = Instant::now();
         let another = Controller::start_ready(&rig.control_plane, &[]).await?;
         wait_readyz(&controller, RECOVERY.max(3 * started.elapsed()), |text| text == "ok\n").await?;
@@ -91,7 +91,7 @@ async fn what_is_forbidden_is_reported_until_it_is_allowed() -> Result<()> {
     .await
 }
 
-/// For how many seconds the kind has not been followed, by the text of `/readyz`.
+/// The number of seconds without a watch of the kind, by the text of `/readyz`.
 fn seconds_lost(text: &str, kind: &str) -> Option<u64> {
     let (_, rest) = text.split_once(&format!("\nno watch of {kind} for "))?;
     rest.split_once(" s: ")?.0.parse().ok()

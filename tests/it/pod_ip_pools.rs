@@ -1,5 +1,5 @@
-//! CiliumPodIPPools in multi-pool mode: what does not fit is told and keeps blocks back, and with a flag the controller
-//! creates them and adds what they lack.
+//! CiliumPodIPPools in multi-pool mode. An unfit pool is reported and gives no blocks. With a flag the controller
+//! creates CiliumPodIPPools and adds missing fields and ranges.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -20,7 +20,7 @@ use crate::support::kubectl::kubectl;
 use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-/// What the chart renders with the right to create and patch them.
+/// The chart's output with the right to create and patch them.
 pub(crate) const CREATING: &str = "tests/it/install/rendered/create-podippools.yaml";
 
 fn multi_pool() -> Options {
@@ -98,7 +98,7 @@ async fn an_object_without_the_family_keeps_blocks_back_until_it_has_it() -> Res
         wait_fits(rig, "p").await?;
         ask(rig, &agent, "ns/pod").await?;
 
-        // What is published stays. It may be more than the first block: the agent keeps some addresses in reserve.
+        // Published blocks stay. There may be more than the first one: the agent keeps some addresses in reserve.
         patch(rig, "default", json!({"ipv4": null})).await?;
         wait_told(rig, "p", "PodIPPoolLacksFamily").await?;
         let has_first = |cidrs: &[String]| cidrs.iter().any(|cidr| cidr == "10.1.0.0/28");
@@ -122,7 +122,7 @@ async fn with_its_flag_the_controller_creates_what_is_missing_and_completes_it()
         let flags = [PROMPT, &["--create-podippools"]].concat();
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
         controller.wait_logged("needs the right to create and patch ciliumpodippools", SOON).await?;
-        // The server has been given the manifests already, by another field manager.
+        // Another field manager has applied the manifests to the server already.
         let apply = ["apply", "--server-side", "--force-conflicts", "-f", CREATING];
         kubectl(&rig.control_plane, &apply).await?;
         wait_fits(rig, "p").await?;
@@ -147,7 +147,7 @@ async fn with_its_flag_the_controller_creates_what_is_missing_and_completes_it()
         ensure!(rig.cluster.claims_of("n").len() >= 2, "{:?}", rig.cluster.claims_of("n"));
 
         rig.cluster.create_pool(&PoolSpec::new("q").ipv4(28, &["10.2.0.0/24"])).await?;
-        // No watch of ours shows them.
+        // No watch of the test shows them.
         let both = json!(["10.1.0.0/24", "10.2.0.0/24"]);
         let has_both = async || {
             let ranges = api.get("default").await?.data["spec"]["ipv4"]["cidrs"].clone();
@@ -158,7 +158,7 @@ async fn with_its_flag_the_controller_creates_what_is_missing_and_completes_it()
         patch(rig, "default", json!({"ipv4": null})).await?;
         insist(rig, has_both).await?;
 
-        // What somebody else has created is told of and left as it is.
+        // A CiliumPodIPPool of another writer is reported and left unchanged.
         wait_told(rig, "m", "PodIPPoolOtherMaskSize").await?;
         let left = api.get("mars").await?;
         ensure!(left.metadata.resource_version == foreign.metadata.resource_version, "{left:?}");

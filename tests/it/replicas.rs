@@ -1,6 +1,6 @@
-//! Two controllers at work without any election, one of them with old views of each kind in turn: they get into each
-//! other's way, and never make two nodes hold one address (a stale replica could publish again what was withdrawn
-//! and given away). They promise no more than that: nothing here waits until every node is served.
+//! Two controllers work without an election, one of them with old views of each kind in turn. They get into each
+//! other's way, and never make two nodes hold one address. (A stale replica could publish a block again that was
+//! removed and given to another node.) They promise no more than that: nothing here waits until every node is served.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::support::objects::{Kind, PoolSpec};
 use crate::support::proxy::Proxy;
 use crate::support::rig::{Rig, judged_for_safety};
 
-/// For each wait: growth waits for a second of an agent's silence and a second of the controller's.
+/// For each wait: growth waits for a second of silence of the agent and for a second of the controller's.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Nodes that join with each kind that is held back.
+/// The nodes that join with each kind whose watch is paused.
 const JOINING: usize = 50;
 
-/// How long each is held back at least.
+/// The minimum pause of each watch.
 const HELD_BACK: Duration = Duration::from_secs(5);
 
 const FLAGS: [&str; 2] = ["--min-write-interval", "1s"];
@@ -39,7 +39,7 @@ async fn two_replicas_without_election_never_share_an_address() -> Result<()> {
             let joining = Fleet::names(round * JOINING..(round + 1) * JOINING);
             let leaving = joining[..JOINING / 4].to_vec();
             let returning = leaving[..leaving.len() / 2].to_vec();
-            // They are there when the view grows old, so that it is old and not empty.
+            // They exist before the watch is paused, so that the old view is not empty.
             let (early, late) = joining.split_at(JOINING / 2);
             fleet.join(early).await?;
             fleet.wait_ready_or(SOON).await?;
@@ -73,7 +73,7 @@ async fn two_replicas_without_election_never_share_an_address() -> Result<()> {
             fleet.wait_gone(&leaving, SOON).await?;
             fleet.join(&returning).await?;
             fleet.wait_ready_or(SOON).await?;
-            // What two that disagree do to each other takes time to show.
+            // The effects of two disagreeing replicas on each other take time to show.
             tokio::time::sleep_until(until).await;
             drop(held);
         }
@@ -122,8 +122,8 @@ async fn a_replica_with_old_nodes_gives_no_address_twice() -> Result<()> {
     .await
 }
 
-/// A pool is recreated with another block size, and one replica has not heard: their claims overlap, and no name keeps
-/// them apart.
+/// A pool with another block size replaces one of the same range, and one replica has not seen it. Their claims
+/// overlap, and the names of the claims do not prevent that.
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_see_different_pools_never_publish_overlapping_blocks() -> Result<()> {
     judged_for_safety(Options::default(), async |rig| {
@@ -131,7 +131,7 @@ async fn replicas_that_see_different_pools_never_publish_overlapping_blocks() ->
         rig.cluster.create_pool(&pool("old", 28)).await?;
         let [mut first, mut second] = [Replica::start(rig).await?, Replica::start(rig).await?];
         let mut fleet = Fleet::new(rig);
-        // It does not see the claims of the other either, and so claims what overlaps them.
+        // It does not see the claims of the other either, and so claims blocks that overlap them.
         let held = [second.proxy.hold(Kind::Pool), second.proxy.hold(Kind::Block)];
         let until = Instant::now() + HELD_BACK;
         rig.cluster.delete_pool("old").await?;
@@ -167,7 +167,7 @@ impl Replica {
         Ok(Self { controller, proxy })
     }
 
-    /// It has not ended meanwhile.
+    /// Fails if it has exited meanwhile.
     async fn assert_runs(&mut self) -> Result<()> {
         self.controller.wait_ready().await
     }

@@ -1,5 +1,5 @@
-//! etcd is restored from a backup under a running controller (safety rule 8), and an administrator goes on as
-//! `docs/operations.md` says.
+//! etcd is restored from a backup while a controller runs (safety rule 8). An administrator then follows
+//! `docs/operations.md`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::under_oracle;
 
-/// A controller looks once a minute whether the store went back, and after every watch that broke.
+/// A controller checks once a minute whether the store went back, and after every broken watch.
 const NOTICED: Duration = Duration::from_secs(90);
 
-/// More revisions than two starts of the API server write. A store that has overtaken what was seen before anybody asks
-/// can't be told from one that went on.
+/// More revisions than two starts of the API server write. A store that has passed the last seen revision before any
+/// check can't be distinguished from one that continued.
 const LOST_REVISIONS: usize = 300;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn a_restored_store_ends_the_controller_and_no_address_in_use_is_given_aga
         rig.cluster.create_pool(&pool.with("perNode", json!({"maxBlocks": 2}))).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let mut agent = Agent::Fake(join_one(rig, NodeSpec::new("n")).await?);
-        // An agent gives up when a write of its CiliumNode fails ten times, and the servers are down for seconds.
+        // An agent exits when a write of its CiliumNode fails ten times, and the servers are down for seconds.
         agent.stop().await?;
         rig.control_plane.backup().await?;
         agent.start()?;
@@ -51,7 +51,7 @@ async fn a_restored_store_ends_the_controller_and_no_address_in_use_is_given_aga
         ensure!(rig.cluster.claims_of("n").len() == 1, "{:?}", rig.cluster.claims_of("n"));
         ensure!(rig.cluster.published("n").is_some_and(|seen| seen.pod_cidrs == ["10.1.0.0/28"]), "restored");
 
-        // The agent writes what it uses, also the addresses that no claim names any more.
+        // The agent writes its use, including the addresses that no claim names any more.
         let pods = agent.held().await?;
         let (_, ended) = pods.iter().find(|(_, owner)| owner.starts_with("ns/")).context("a pod")?;
         agent.release(ended).await?;
@@ -63,12 +63,12 @@ async fn a_restored_store_ends_the_controller_and_no_address_in_use_is_given_aga
             .await?;
 
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
-        // The oracle knows which addresses pods have, and would find one that is given twice.
+        // The oracle knows the addresses of pods, and would find one that is given twice.
         let newcomer = Agent::Fake(join_one(rig, NodeSpec::new("newcomer")).await?);
         fill(rig, &newcomer, "newcomer", 2).await?;
         let theirs = rig.cluster.published("newcomer").context("its CiliumNode")?.pod_cidrs;
         ensure!(!theirs.contains(&lost), "{theirs:?}");
-        // It is full, so it gets another block; pods on lost addresses start anew on that.
+        // The node is full, so it gets another block. Pods on lost addresses are recreated there.
         rig.cluster.wait_published("n", "another block", SOON, |seen| seen.pod_cidrs.len() == 2).await?;
         let offered = rig.cluster.published("n").context("its CiliumNode")?.pool;
         for (address, owner) in agent.held().await? {

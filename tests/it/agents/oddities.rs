@@ -1,7 +1,9 @@
-//! The script of what goes wrong: the cases in which an agent says less than the truth, or takes what it should not.
+//! The script of failures: the cases in which an agent reports less than the truth, or takes an address that it should
+//! not.
 //!
-//! A controller that relies on any of these is wrong, so the imitation must have them all. Each is made certain where
-//! in a real cluster it is a race: `min-allocate` holds a start up, and what a starting agent finds is written before.
+//! A controller that relies on any of these is wrong, so the imitation must have them all. In a real cluster each is a
+//! race; here each is certain. `min-allocate` delays a start, and the objects that a starting agent finds are written
+//! before.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +18,7 @@ use crate::support::objects::Kind;
 
 impl Stage<'_> {
     pub(super) async fn oddities(&mut self, agent: &mut Agent) -> Result<()> {
-        // The last part takes the address of a pod off its node, to see what its agent makes of that.
+        // The last part removes the address of a pod from its node, to see the reaction of its agent.
         self.rig.control_plane.allow("held-address-withdrawn", Some(&self.name), None).await?;
         self.rig.control_plane.allow("withdrawn-without-consent", Some(&self.name), None).await?;
         agent.start()?;
@@ -54,7 +56,7 @@ impl Stage<'_> {
         self.part("the answer is cleaned up").await
     }
 
-    /// A CiliumNode that is recreated under a running agent says nothing about use until a pod comes or goes.
+    /// A CiliumNode that is recreated while its agent runs says nothing about use until a pod comes or is deleted.
     async fn a_new_object_is_silent(&mut self, agent: &Agent) -> Result<()> {
         let carried = self.rig.cluster.read(Kind::CiliumNode, &self.name).await?.data["spec"]["ipam"].clone();
         self.rig.cluster.delete(Kind::CiliumNode, &self.name).await?;
@@ -70,7 +72,7 @@ impl Stage<'_> {
         self.part("use is told with the next pod").await
     }
 
-    /// An entry owned by a pod is given to the pod of that name, released or not.
+    /// The pod that owns an entry by name gets it, released or not.
     async fn an_owner_beats_the_handshake(&mut self, agent: &Agent) -> Result<()> {
         let published = self.rig.cluster.published(&self.name).unwrap_or_default();
         let used = published.used.unwrap_or_default();
@@ -96,7 +98,7 @@ impl Stage<'_> {
         self.part("the pod goes").await
     }
 
-    /// A restart takes the network of a pod whose address is marked, or has left the pool.
+    /// At a restart a pod loses its network if its address is marked, or has left the pool.
     async fn restarts_lose_pods(&mut self, agent: &mut Agent) -> Result<()> {
         agent.stop().await?;
         let (marked, gone) = (self.address_of("ns/a [restored]")?, self.address_of("ns/b [restored]")?);
@@ -117,7 +119,7 @@ impl Stage<'_> {
             seen.release.get(&marked).is_some_and(|state| state == "ready-for-release")
         })
         .await?;
-        // A free address is let go at once, so the answer may come before the pods are restored or with them.
+        // A free address is released at once, so the answer may come before the pods are restored or with them.
         self.outcome("a marked address and one that is gone are not restored").await
     }
 
@@ -137,10 +139,10 @@ impl Stage<'_> {
         self.probe().await?;
         self.part("an address is fenced").await?;
 
-        // The agent has just written its status, so it does not again for one update rate.
+        // The agent has just written its status, so it does not write again for one update rate.
         self.mark(&free, "marked-for-release").await?;
         self.patch(json!({"metadata": {"annotations": {"example.com/touched": "yes"}}})).await?;
-        // The next write contains this, and not the answer.
+        // The next write contains this allocation, and not the answer.
         agent.allocate("ns/b").await?;
         self.wait("an answer", |seen| {
             seen.release.get(&free).is_some_and(|state| state == "ready-for-release")
@@ -161,8 +163,8 @@ impl Stage<'_> {
             .with_context(|| owner.to_owned())
     }
 
-    /// Asks for an address until it is one that `fits`; others are given back. Nothing tells when the agent has seen
-    /// what makes it fit.
+    /// Asks for an address until it is one that `fits`; others are given back. No event reports when the agent has seen
+    /// the change that makes it fit.
     async fn ask_until(&self, agent: &Agent, owner: &str, fits: impl Fn(IpAddr) -> bool) -> Result<()> {
         let asked = insist(self.rig, async || {
             if agent.allocate(owner).await?.each().any(&fits) {

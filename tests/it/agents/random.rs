@@ -1,5 +1,5 @@
-//! Commands drawn at random, the same for both. After each of them the agent is asked, and what the CiliumNode then says
-//! must be the same but for which address was drawn.
+//! Random commands, the same for both. After each of them the agent gets a usage query. Then both CiliumNodes must say
+//! the same, except which address was drawn.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::support::views::Published;
 /// Commands per seed. A seed takes about half a minute, most of it for answers of Cilium's agent.
 const COMMANDS: usize = 40;
 
-/// Few enough pods for a block of eight to be full at times, and to have room at times.
+/// Few enough pods, so that a block of eight is sometimes full and sometimes not.
 const PODS: u32 = 7;
 
 /// An address in no pool.
@@ -23,21 +23,21 @@ const NOBODY: &str = "0.0.0.0";
 
 const FENCE: &str = "nodeipam.io/fenced";
 
-/// What is done next. Which address it is done to is drawn among those that differ in more than their number.
+/// The next command. Its address is drawn among those that differ in more than their number.
 #[derive(Clone, Copy, Debug)]
 enum Command {
-    /// A pod comes, or goes if it is there.
+    /// A pod comes, or is deleted if it exists.
     Pod(u32),
     /// An entry of `release-ips` is written or, if empty, deleted.
     Mark(&'static str, u32),
     /// An entry of the pool gets another owner, or none.
     Fence(bool, u32),
-    /// An entry that nobody uses is kept for a pod.
+    /// An unused entry is kept for a pod.
     Keep {
         pod: u32,
         draw: u32,
     },
-    /// An address leaves the pool, or comes back.
+    /// An address leaves the pool, or returns.
     Pool(u32),
     Restart,
     TouchNode,
@@ -63,9 +63,9 @@ impl Command {
 }
 
 impl Stage<'_> {
-    /// Plays as many commands of this seed, and tells what came of them.
+    /// Plays that many commands of this seed, and returns the story of their outcomes.
     pub(super) async fn random(&mut self, agent: &mut Agent, seed: u64) -> Result<String> {
-        // Addresses leave the pool under pods.
+        // Addresses of pods leave the pool.
         self.rig.control_plane.allow("held-address-withdrawn", Some(&self.name), None).await?;
         self.rig.control_plane.allow("withdrawn-without-consent", Some(&self.name), None).await?;
         agent.start()?;
@@ -144,7 +144,7 @@ impl Stage<'_> {
         Ok(kind)
     }
 
-    /// Asks the agent, so that what the CiliumNode says is all that it has to say.
+    /// Sends a usage query, so that the CiliumNode then has everything that the agent has to report.
     async fn settle(&self, agent: &Agent) -> Result<Published> {
         self.patch_status(json!({"status": {"ipam": {"release-ips": {NOBODY: null}}}})).await?;
         self.wait("the end of the question before", |seen| !seen.release.contains_key(NOBODY)).await?;
@@ -156,7 +156,7 @@ impl Stage<'_> {
         Ok(seen)
     }
 
-    /// Deletes refusals on addresses that are free by now, so that all that a pod may draw are of one kind.
+    /// Deletes refusals on addresses that are free by now, so that all addresses that a pod may draw are of one kind.
     async fn without_stale_refusals(&self) -> Result<Published> {
         let seen = || self.rig.cluster.published(&self.name).context("its CiliumNode");
         let before = seen()?;
@@ -176,7 +176,7 @@ impl Stage<'_> {
     }
 
     /// An address that `fits`, by its kind: of several of a kind it does not matter which. The agent's own are left
-    /// alone, for a start that finds none free would fail.
+    /// alone, because a start that finds none free would fail.
     fn pick(&self, seen: &Published, draw: u32, fits: impl Fn(&str) -> bool) -> Option<(String, String)> {
         let own = |address: &String| used(seen).get(address).is_some_and(|owner| !owner.contains('/'));
         let kinds: BTreeMap<_, _> = self
@@ -189,7 +189,7 @@ impl Stage<'_> {
         kinds.into_iter().nth(number)
     }
 
-    /// How many addresses there are of each kind.
+    /// The number of addresses of each kind.
     fn kinds(&self, seen: &Published) -> BTreeMap<String, usize> {
         let mut kinds = BTreeMap::new();
         for address in self.addresses(seen) {
@@ -198,7 +198,7 @@ impl Stage<'_> {
         kinds
     }
 
-    /// The addresses of the block, and what else the CiliumNode names.
+    /// The addresses of the block, and the others that the CiliumNode names.
     fn addresses(&self, seen: &Published) -> BTreeSet<String> {
         let block = blocks(self.families, self.number, 0).into_iter().flat_map(|block| block.hosts_all());
         let named = seen.release.keys().filter(|address| *address != NOBODY);
@@ -210,7 +210,7 @@ fn used(seen: &Published) -> BTreeMap<String, String> {
     seen.used.clone().unwrap_or_default()
 }
 
-/// Everything that the CiliumNode says of an address.
+/// Everything that the CiliumNode says about an address.
 fn kind(seen: &Published, address: &str) -> String {
     let pool =
         seen.pool.get(address).map_or_else(|| "not in the pool".to_owned(), |owner| format!("for {owner:?}"));

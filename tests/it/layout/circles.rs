@@ -1,7 +1,7 @@
 //! The circles: the files of a room import each other in one direction, unless they are one thought.
 //!
-//! An arrow leads from a file to the one that defines what it names. The calls of methods are no arrows: their types are
-//! not known here.
+//! An arrow leads from a file that names an item to the file that defines it. The calls of methods are no arrows: their
+//! types are not known here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,17 +13,17 @@ use super::source::{Source, Sources};
 const CIRCLE: &str = "the files of a room do not import each other in a circle";
 const STALE: &str = "these files are no circle any more: change or remove their entry in `ALLOWED`";
 
-/// A room, all files of one circle in it, and why they may be one.
+/// A room, all files of one circle in it, and the reason why it is allowed.
 type Allowed = (&'static str, &'static [&'static str], &'static str);
 
-/// The circles that there may be: two files that are one thought. There is none.
+/// The allowed circles: files that are one thought. There is none.
 pub(super) const ALLOWED: [Allowed; 0] = [];
 
-/// What the files of one room name of each other: the file that names, the file that defines, and each name with the
-/// line that has it first.
+/// The names by which files of one room refer to each other: the referring file, the defining file, and each name with
+/// the first line that has it.
 type Arrows<'a> = BTreeMap<(&'a str, &'a str), BTreeMap<String, usize>>;
 
-/// Every circle that is not allowed, and every one that is allowed and is not there.
+/// Every circle that is not allowed, and every allowed one that does not exist.
 pub(super) fn circles(sources: &Sources, allowed: &[Allowed]) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut is_met = vec![false; allowed.len()];
@@ -59,7 +59,7 @@ fn rule(circle: &[&str], arrows: &Arrows<'_>) -> String {
     rule
 }
 
-/// The arrows between the files of a room. A module that re-exports what is below it does not need it by that.
+/// The arrows between the files of a room. A re-export from a module below is no arrow.
 fn arrows<'a>(sources: &'a Sources, room: &str) -> Arrows<'a> {
     let mut arrows = Arrows::new();
     for source in sources.files().filter(|source| source.room() == Some(room)) {
@@ -76,7 +76,7 @@ fn arrows<'a>(sources: &'a Sources, room: &str) -> Arrows<'a> {
     arrows
 }
 
-/// The files that lead to each other, each circle in the order of their names.
+/// The files that lead to each other. Each circle is in the order of their names.
 fn circles_of<'a>(arrows: &Arrows<'a>) -> BTreeSet<Vec<&'a str>> {
     let reached_from = |from: &'a str| {
         let mut reached = BTreeSet::new();

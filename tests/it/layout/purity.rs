@@ -1,5 +1,6 @@
-//! Purity: what decides knows no Kubernetes client, no async runtime, no clock, no randomness, no order that depends on
-//! hashing, and nothing of the outside world. Its tests keep to this too, so that they decide alike on every run.
+//! Purity: the rooms that decide know nothing of the outside world. That includes a Kubernetes client, an async
+//! runtime, a clock, randomness, and an order that depends on hashing. Their tests comply too, so that they decide
+//! alike on every run.
 
 use super::Finding;
 use super::scope::Target;
@@ -61,7 +62,7 @@ const WORDS: [(&str, &str); 42] = [
     ("axum", OUTSIDE),
 ];
 
-/// What the core does not take from the standard library.
+/// Items of the standard library that the core does not use.
 const ITEMS: [(&str, &str); 7] = [
     ("env", OUTSIDE),
     ("fs", OUTSIDE),
@@ -72,10 +73,10 @@ const ITEMS: [(&str, &str); 7] = [
     ("task", RUNTIME),
 ];
 
-/// The names that the standard library has.
+/// The crate names of the standard library.
 const STANDARD: [&str; 3] = ["std", "core", "alloc"];
 
-/// Crates of which the core uses these items only.
+/// Crates with the only items of them that the core uses.
 const ONLY: [(&str, &[&str], &str); 2] =
     [("kube_core", &["Selector", "SelectorExt", "Expression"], CLIENT), ("jiff", &["Timestamp"], CLOCK)];
 
@@ -131,7 +132,7 @@ fn every_forbidden_word_is_found() {
         };
         let sources = Sources::of_texts(&[("plan/mod.rs", &format!("{texts}{source}"))]);
         assert_eq!(offences(&sources), [Finding::new("src/plan/mod.rs", 3, word, rule)]);
-        // What surrounds the core may use them all.
+        // The rooms around the core may use them all.
         let sources = Sources::of_texts(&[("wire/mod.rs", &source)]);
         assert_eq!(offences(&sources), []);
     }

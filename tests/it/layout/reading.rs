@@ -1,7 +1,8 @@
-//! Reads one file with `syn`: the paths that it names, its words, the modules that it declares, and what each of its
-//! modules defines and imports.
+//! Reads one file with `syn`: the paths and words in it, the modules that it declares, and the definitions and imports
+//! of each of its modules.
 //!
-//! Of names without `::` only types, constants and what is called count: a variable can have the name of an import.
+//! Of the names without `::` only types, constants and called functions count: a variable can have the name of an
+//! import.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,11 +19,11 @@ use super::tokens::{Word, counts, paths, word, words};
 /// A path as it is written.
 #[derive(Debug)]
 pub(super) struct Name {
-    /// The line of its first word; of an import, of its last.
+    /// The line of its first word; for an import, of its last.
     pub(super) line: usize,
     /// The module in which it is written.
     pub(super) module: ModulePath,
-    /// Its parts; the first is empty if it begins with `::`, the last is `*` if it means everything.
+    /// Its parts. The first is empty if the path starts with `::`, and the last is `*` if it means everything.
     pub(super) written: Vec<String>,
     pub(super) is_reexport: bool,
     pub(super) in_test: bool,
@@ -34,7 +35,7 @@ pub(super) struct Declared {
     pub(super) is_test: bool,
 }
 
-/// What there is in one file.
+/// The content of one file.
 pub(super) struct Reading {
     pub(super) names: Vec<Name>,
     pub(super) words: Vec<Word>,
@@ -70,7 +71,7 @@ pub(super) fn read(file: &str, module: &ModulePath, is_test: bool, text: &str) -
     Reading { names, words, declared, scopes }
 }
 
-/// Whether what has these attributes is compiled for tests only.
+/// Whether an item with these attributes is compiled for tests only.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     fn needs_test(condition: &Meta) -> bool {
         match condition {
@@ -97,7 +98,7 @@ struct Reader<'a> {
     names: Vec<(LineColumn, Name)>,
     declared: Vec<(LineColumn, ModulePath)>,
     scopes: BTreeMap<ModulePath, Scope>,
-    /// What is compiled for tests only.
+    /// The parts that are compiled for tests only.
     tests: Vec<Range<LineColumn>>,
 }
 
@@ -122,7 +123,7 @@ impl Reader<'_> {
         self.names.push((at, name));
     }
 
-    /// A path in the code. One word counts only if it is a type or, as `is_called` says, called.
+    /// A path in the code. A single word counts only if it is a type or if it is called, as `is_called` says.
     fn path(&mut self, path: &syn::Path, is_called: bool) {
         let mut written: Vec<String> = path.segments.iter().map(|segment| word(&segment.ident)).collect();
         if path.leading_colon.is_some() {
@@ -133,7 +134,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An import: what it names, and what the module calls it.
+    /// An import: the path, and its name in the module.
     fn import(&mut self, tree: &UseTree, prefix: &[String], is_reexport: bool) {
         let path = |last: &proc_macro2::Ident| {
             let mut path = prefix.to_vec();
@@ -247,7 +248,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         self.import(&node.tree, prefix, !matches!(node.vis, syn::Visibility::Inherited));
     }
 
-    /// `pub(super)` and `pub(in crate::x)` name those who may look in, always a module around this one.
+    /// `pub(super)` and `pub(in crate::x)` name the modules that may look in, always a module around this one.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_attribute(&mut self, node: &'ast Attribute) {

@@ -1,10 +1,10 @@
-//! The floors: which rooms there are, and that each names only those below it.
+//! The floors: the list of rooms, and the rule that each names only those below it.
 
 use super::Finding;
 use super::scope::{ModulePath, Target};
 use super::source::Sources;
 
-/// The rooms of `src`, from the bottom, and what each is for. `src/lib.rs` declares them in the same order.
+/// The rooms of `src` from the bottom, and the purpose of each. `src/lib.rs` declares them in the same order.
 pub(super) const ROOMS: [(&str, &str); 12] = [
     ("net", "CIDRs, and sets and indexes of addresses."),
     (

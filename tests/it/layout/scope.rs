@@ -1,30 +1,31 @@
-//! What a path means: the modules of a crate, what each defines and imports, and the way from a path to its definition.
+//! The meaning of a path: the modules of a crate, their definitions and imports, and the way from a path to its
+//! definition.
 //!
-//! Follows imports, renames, globs and re-exports. It knows no types, so it does not see the calls of methods and what
-//! belongs to a type: `Claim::new` leads to the module of `Claim`.
+//! Follows imports, renames, globs and re-exports. It knows no types, so it sees neither the calls of methods nor the
+//! members of a type: `Claim::new` leads to the module of `Claim`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The names of the modules from the root of the crate to one of them.
 pub(super) type ModulePath = Vec<String>;
 
-/// More re-exports than lie between a path and its definition. A path that needs more leads back to itself.
+/// More re-exports than any path needs to reach its definition. A path that needs more leads back to itself.
 const MAX_STEPS: usize = 16;
 
-/// What one module makes known under which name.
+/// The names that one module makes known.
 #[derive(Default)]
 pub(super) struct Scope {
     /// The file that the module is in.
     pub(super) file: String,
-    /// What it defines, but for modules.
+    /// Its definitions, except modules.
     pub(super) items: BTreeSet<String>,
     /// Its imports by the names that they give. Two blocks of a module may use one name for two things.
     pub(super) imports: BTreeMap<String, Vec<Vec<String>>>,
-    /// What it imports everything from.
+    /// The paths from which it imports everything.
     pub(super) globs: Vec<Vec<String>>,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     /// Something in this crate.
@@ -33,7 +34,7 @@ pub(super) enum Target {
         module: ModulePath,
         /// Its name, or `*`; `None` if the path leads to the module.
         item: Option<String>,
-        /// The modules that the path enters on its way.
+        /// The modules that the path passes through.
         through: Vec<ModulePath>,
     },
     /// Something that is not of this crate, with renames undone; or the name of a variable.
@@ -55,7 +56,7 @@ impl Scopes {
         &self.0[module].file
     }
 
-    /// What a path leads to that is written in a module. An empty first part means a leading `::`.
+    /// The target of a path that is written in a module. An empty first part means a leading `::`.
     pub(super) fn resolve(&self, from: &ModulePath, written: &[String]) -> Target {
         self.follow(from, written, &[], MAX_STEPS)
     }
@@ -101,7 +102,7 @@ impl Scopes {
             let mut child = at.clone();
             child.push(name.clone());
             let imports = scope.imports.get(name);
-            // A module and a function may have one name; only the module has anything in it.
+            // A module and a function may have one name. Only the module can contain anything.
             let is_item = tail.is_empty() && (imports.is_some() || scope.items.contains(name));
             if self.0.contains_key(&child) && !is_item {
                 through.push(child.clone());

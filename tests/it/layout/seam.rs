@@ -1,5 +1,5 @@
-//! The seam: what is true of one mode of Cilium only is named behind it, in `publisher`, where the model defines it, and
-//! where `wire` reads and writes it.
+//! The seam: only three places name facts of a single mode of Cilium. They are `publisher`, the definitions in the
+//! model, and `wire`, which reads and writes them.
 
 use super::Finding;
 use super::source::Sources;
@@ -27,7 +27,7 @@ const WORDS: [&str; 17] = [
     "release_ips",
 ];
 
-/// Below which path which of these words may be named.
+/// The paths below which some of these words may be named.
 const MAY_NAME: [(&str, &[&str]); 7] = [
     // One variant per mode.
     ("src/model/carrier.rs", &["CrdChange", "FormerCrd", "PoolsChange"]),
@@ -38,7 +38,7 @@ const MAY_NAME: [(&str, &[&str]); 7] = [
     ("src/publisher/", &WORDS),
     // Reads them from the objects and writes them there.
     ("src/wire/", &WORDS),
-    // An address as an example of its family; not the one that an agent is asked about to see whether it answers.
+    // An address as an example of its family; not the address of a usage query.
     ("src/ledger/", &["UNSPECIFIED"]),
 ];
 

@@ -1,7 +1,7 @@
 //! The sources of a crate as the rules of the layout see them: its files, the modules they form, and the names in them.
 //!
-//! Follows the `mod` declarations from `lib.rs` as the compiler does, so that it knows which module a file is and
-//! whether it is compiled for tests only. It knows no rule.
+//! Follows the `mod` declarations from `lib.rs` as the compiler does. So it knows the module of a file, and whether it
+//! is compiled for tests only. It knows no rule.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -12,11 +12,11 @@ use super::reading::{Name, read};
 use super::scope::{ModulePath, Scopes, Target};
 use super::tokens::Word;
 
-/// One file, and what is named in it.
+/// One file, and the names in it.
 pub(super) struct Source {
-    /// Where it is, as `src/wire/pool.rs`.
+    /// Its path, as `src/wire/pool.rs`.
     pub(super) file: String,
-    /// The module that it is; the root of the crate has an empty path.
+    /// Its module. The root of the crate has an empty path.
     pub(super) module: ModulePath,
     /// The paths in it, in order.
     pub(super) names: Vec<Name>,
@@ -39,7 +39,7 @@ pub(super) struct Sources {
     pub(super) rooms: Vec<String>,
     /// The directories beside `lib.rs`.
     pub(super) directories: BTreeSet<String>,
-    /// The files that no `mod` leads to.
+    /// The files to which no `mod` leads.
     pub(super) orphans: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl Sources {
 
     /// A crate of one file per pair of a path below `src` and its text.
     ///
-    /// Every module that a text declares needs a file; what `lib.rs` lacks is declared for it, in order.
+    /// Every module that a text declares needs a file. Modules that `lib.rs` lacks are declared for it, in order.
     pub(super) fn of_texts(texts: &[(&str, &str)]) -> Self {
         let rooms: BTreeSet<&str> =
             texts.iter().filter_map(|(file, _)| file.split(['/', '.']).next()).collect();
@@ -128,7 +128,7 @@ impl Sources {
         self.files.iter()
     }
 
-    /// What a name means in the module in which it is written.
+    /// The meaning of a name in the module in which it is written.
     pub(super) fn target(&self, name: &Name) -> Target {
         self.scopes.resolve(&name.module, &name.written)
     }
@@ -139,7 +139,7 @@ impl Sources {
     }
 }
 
-/// The directory in which the modules are that this file declares.
+/// The directory of the modules that this file declares.
 fn directory_of(file: &Path) -> PathBuf {
     if file.ends_with("mod.rs") || file == Path::new("lib.rs") {
         file.parent().unwrap_or(Path::new("")).to_owned()

@@ -12,7 +12,7 @@ pub(super) struct Word {
     pub(super) in_test: bool,
 }
 
-/// Every word of a source, in order; `within_tests` tells which places are compiled for tests only.
+/// Every word of a source, in order. `within_tests` returns whether a place is compiled for tests only.
 pub(super) fn words(tokens: TokenStream, within_tests: &dyn Fn(LineColumn) -> bool) -> Vec<Word> {
     let trees: Vec<TokenTree> = tokens.into_iter().collect();
     let mut found = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn counts(path: &[String]) -> bool {
     path.len() > 1 || path.iter().any(|word| word.starts_with(char::is_uppercase))
 }
 
-/// The paths among the arguments of a macro or an attribute, each with the place where it begins.
+/// The paths among the arguments of a macro or an attribute, each with the place where it starts.
 ///
 /// A name without `::` counts if it is that of a type or constant, or is called. The texts in an attribute can be paths
 /// too, as in `#[serde(with = "a::b")]`.
@@ -59,7 +59,7 @@ pub(super) fn paths(tokens: &TokenStream, with_texts: bool) -> Vec<(Span, Vec<St
                 let prefix = if is_behind_colons(&trees, at) { vec![String::new()] } else { Vec::new() };
                 let (end, paths) = read_path(&trees, at, prefix);
                 let before = at.checked_sub(1).and_then(|before| trees.get(before));
-                // A field or method has no path, and `$x::y` is known where the macro is used only.
+                // A field or method has no path, and `$x::y` is known only where the macro is used.
                 let is_known = !is_mark(before, '.') && (!is_mark(before, '$') || ident == "crate");
                 found.extend(paths.into_iter().filter(|_| is_known));
                 end
@@ -79,7 +79,7 @@ pub(super) fn paths(tokens: &TokenStream, with_texts: bool) -> Vec<(Span, Vec<St
     found
 }
 
-/// The path of several parts that a literal is.
+/// The path in a literal, if it has several parts.
 fn path_in_text(literal: &str) -> Option<Vec<String>> {
     let text: syn::LitStr = syn::parse_str(literal).ok()?;
     let path: syn::Path = text.parse().ok()?;
@@ -87,7 +87,7 @@ fn path_in_text(literal: &str) -> Option<Vec<String>> {
     (path.len() > 1).then_some(path)
 }
 
-/// Reads a path that begins at a place, or goes on there after `prefix`; also returns the place behind it.
+/// Reads a path that starts at a place, or continues there after `prefix`. Also returns the place after it.
 fn read_path(trees: &[TokenTree], begin: usize, prefix: Vec<String>) -> (usize, Vec<(Span, Vec<String>)>) {
     let mut path = prefix;
     let mut at = begin;
@@ -124,7 +124,7 @@ fn is_behind_colons(trees: &[TokenTree], at: usize) -> bool {
     at >= 2 && are_colons(&trees[at - 2..])
 }
 
-/// Whether these begin with `::`.
+/// Whether these start with `::`.
 fn are_colons(trees: &[TokenTree]) -> bool {
     let is_joint =
         |tree: &TokenTree| matches!(tree, TokenTree::Punct(mark) if mark.spacing() == Spacing::Joint);

@@ -1,5 +1,5 @@
-//! The names under which blocks are carried change: the ranges of a pool become those of another name, and the default name
-//! of `cilium-config` changes. Blocks keep the name for which they were claimed, and no pod is lost.
+//! The names of carried blocks change: the ranges of a pool get another name, or the default name of `cilium-config`
+//! changes. Blocks keep the name for which they were claimed, and no pod is lost.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ async fn restarts_whole(agent: &mut Agent) -> Result<()> {
     Ok(())
 }
 
-/// A pool can't be given another name, so it is deleted, and one with its ranges is created for the other.
+/// A pool can't get another name, so it is deleted, and another one is created with its ranges and the other name.
 #[tokio::test(flavor = "multi_thread")]
 async fn ranges_of_a_pool_are_another_names_when_its_last_block_is_free() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
@@ -84,7 +84,7 @@ async fn set_default_pool(rig: &Rig, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Agents hear of it when they restart, long after the controller.
+/// Agents see the change when they restart, long after the controller.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_default_name_changes_keeps_what_it_has_and_grows_under_the_other() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
@@ -104,7 +104,7 @@ async fn a_node_whose_default_name_changes_keeps_what_it_has_and_grows_under_the
         ensure!(before.keys().eq(["default"]), "{before:?}");
 
         set_default_pool(rig, "other").await?;
-        // Another start with the name before, as after a crash of its container.
+        // Another start with the old name, as after a crash of its container.
         restarts_whole(&mut agent).await?;
         ensure!(by_name(rig, "n")["default"].is_superset(&before["default"]), "{:?}", by_name(rig, "n"));
         is_named_by_its_claim(rig, "n")?;
@@ -120,7 +120,7 @@ async fn a_node_whose_default_name_changes_keeps_what_it_has_and_grows_under_the
         let both: BTreeSet<String> = by_name(rig, "n").into_keys().collect();
         ensure!(both == ["default", "other"].map(str::to_owned).into(), "{both:?}");
 
-        // What is left under the name before goes back with its last pods.
+        // The remaining CIDRs under the old name are given back with their last pods.
         for number in 0..BLOCK {
             agent.release(&format!("ns/pod-{number}")).await?;
         }
@@ -129,7 +129,7 @@ async fn a_node_whose_default_name_changes_keeps_what_it_has_and_grows_under_the
         waited.with_context(|| format!("{:?}", by_name(rig, "n")))?;
         restarts_whole(&mut agent).await?;
         ask(rig, &agent, "ns/last").await?;
-        // The answer to the last question may come a minute later.
+        // The answer to the last usage query may come a minute later.
         wait_given_back(rig).await?;
         Ok((controller, agent))
     })

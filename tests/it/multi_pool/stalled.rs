@@ -1,5 +1,5 @@
-//! An agent that does not hear what it has written itself takes a block again that it gave back: the block is nobody
-//! else's meanwhile, and the node's again when the agent hears of the world.
+//! An agent that does not see its own writes takes a block again that it gave back. No other node gets the block
+//! meanwhile. The node has the block again when the agent sees new versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,14 +17,14 @@ use crate::support::rig::{Rig, under_oracle};
 
 const PODS: usize = 3 * BLOCK;
 
-/// What the server answers to an update that is based on an old version.
+/// The server's answer to an update that is based on an old version.
 const CONFLICT: u16 = 409;
 
 fn lies_in(address: IpAddr, cidrs: &BTreeSet<String>) -> bool {
     cidrs.iter().filter_map(|cidr| cidr.parse::<IpNet>().ok()).any(|cidr| cidr.contains(&address))
 }
 
-/// What a node has been given and its CiliumNode does not list.
+/// The CIDRs that a node has had and that its CiliumNode does not list.
 fn given_back(rig: &Rig, before: &BTreeSet<String>) -> BTreeSet<String> {
     before.difference(&carried(rig, "n")).cloned().collect()
 }
@@ -50,7 +50,7 @@ async fn filled(rig: &Rig, proxy: &Proxy) -> Result<(Controller, Agent)> {
     Ok((controller, agent))
 }
 
-/// The pods whose addresses are in the first of these blocks stay, and all others go.
+/// Deletes all pods except those with addresses in the first of these blocks.
 async fn keep_one_block(agent: &Agent, blocks: &BTreeSet<String>) -> Result<()> {
     let first: BTreeSet<String> = blocks.first().cloned().into_iter().collect();
     let held: BTreeMap<IpAddr, String> = agent.held().await?;
@@ -79,7 +79,8 @@ async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Re
         let (controller, mut agent) = filled(rig, &proxy).await?;
         let before = carried(rig, "n");
 
-        // One update tells of all that is given back, because those before it are refused, and then it hears nothing more.
+        // One update lists everything that is given back, because the earlier ones are refused. Then the agent sees no
+        // more news.
         let updates = Requests::new(Verb::Update, Kind::CiliumNode).of("n");
         let refused = proxy.plant(updates, Fault::Status(CONFLICT), Often::Always);
         keep_one_block(&agent, &before).await?;
@@ -89,7 +90,7 @@ async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Re
         rig.cluster.wait_until("a block to be given back", SLOW, is_given_back).await?;
         let gone = given_back(rig, &before);
 
-        // Its pods get addresses of what it has given back, and another node gets none of that.
+        // Its pods get addresses of the blocks that it gave back, and another node gets none of these blocks.
         let started = std::cell::Cell::new(0);
         insist(rig, async || {
             agent.allocate(&format!("ns/again-{}", started.get())).await?;
@@ -127,7 +128,7 @@ async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Re
     .await
 }
 
-/// Its process is stopped before it can answer, and the pods that start then are its first work afterwards.
+/// The process is halted before it can answer, and its first work afterwards is the pods that start then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_waits_for_the_answer_of_an_agent_that_is_stopped() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
@@ -136,7 +137,7 @@ async fn a_block_waits_for_the_answer_of_an_agent_that_is_stopped() -> Result<()
         let proxy = Proxy::start_as(&rig.control_plane, admin, bell).await?;
         let (controller, mut agent) = filled(rig, &proxy).await?;
         let before = carried(rig, "n");
-        // One update tells of all that is given back, and the agent answers no sooner than with the next.
+        // One update lists everything that is given back, and the agent answers with the next one at the earliest.
         let updates = Requests::new(Verb::Update, Kind::CiliumNode).of("n");
         let refused = proxy.plant(updates, Fault::Status(CONFLICT), Often::Always);
         keep_one_block(&agent, &before).await?;

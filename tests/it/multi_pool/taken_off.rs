@@ -1,5 +1,5 @@
-//! Blocks that are to leave a node whose agent has whole CIDRs: they are taken off together with a question, and Cilium's
-//! own agent decides by its answer.
+//! Blocks that drain from a node whose agent has complete CIDRs. They are removed in one write with a usage query, and
+//! Cilium's own agent decides by its answer.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,16 +22,16 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
 
-/// A block that was kept is tried again soon.
+/// A drain that the agent refused is tried again soon.
 const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--usage-query-interval", "5s"];
 
 const POD: &str = "cilium-n";
 
-/// The pool that is to be emptied, and the range of it.
+/// The pool that will be emptied, and its range.
 pub(super) const LEAVING: &str = "q";
 pub(super) const RANGE: &str = "10.2.0.0/24";
 
-/// A node with an agent, which has a block of a pool that is to be emptied soon, beside its first one of another.
+/// A node with an agent. It has a block of a pool that will be emptied soon, besides its first block of another pool.
 pub(super) struct Scene {
     pub(super) agent: Agent,
     n_restarts: u32,
@@ -43,7 +43,7 @@ impl Scene {
         rig.control_plane.limit_releasing(SLOW).await?;
         create_pod_ip_pool(rig, "default").await?;
         let pool = |name: &str, range: &str| PoolSpec::new(name).ipv4(28, &[range]).with("reuseAfter", "1s");
-        // One block, so that the second comes from the other pool also where the agent asks for it at once.
+        // One block, so that the second one comes from the other pool even if the agent asks for it at once.
         rig.cluster.create_pool(&pool("p", "10.1.0.0/28")).await?;
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
@@ -109,7 +109,7 @@ impl Scene {
         waited.with_context(|| format!("it is {:?}, and listed are {:?}", self.state(rig), by_name(rig, "n")))
     }
 
-    /// Returns when the block is free, and the node has others for what it needs.
+    /// Returns when the block is free, and the node has others for its need.
     async fn wait_free(&self, rig: &Rig) -> Result<()> {
         self.wait_state(rig, None).await?;
         let is_off = |seen: &Published| !seen.pod_cidrs.contains(&self.block);
@@ -118,7 +118,7 @@ impl Scene {
         wait_claims_carried(rig).await
     }
 
-    /// Whether a version of the CiliumNode is seen without the block, from now on.
+    /// Watches from now on whether a version of the CiliumNode is without the block.
     fn watch_for_its_absence(&self, rig: &Rig) -> Arc<Mutex<bool>> {
         let absent = Arc::new(Mutex::new(false));
         let (noted, block) = (Arc::clone(&absent), self.block.clone());
@@ -175,7 +175,7 @@ async fn the_blocks_of_a_deleted_pool_go_and_the_pool_with_them() -> Result<()> 
     .await
 }
 
-/// No Pod tells of the address, as of one that has just got it.
+/// No Pod shows the address, as of a pod that has just got it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_that_its_agent_goes_on_with_drains_and_goes_with_its_last_pod() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
@@ -184,7 +184,7 @@ async fn a_block_that_its_agent_goes_on_with_drains_and_goes_with_its_last_pod()
         rig.control_plane.allow("held-address-withdrawn", Some("n"), Some(&scene.block)).await?;
         Scene::drain(rig).await?;
         scene.wait_state(rig, Some("Draining")).await?;
-        // It is taken off again now and then, and its pods keep their addresses; new ones get others.
+        // The controller removes it again now and then. Its pods keep their addresses, and new pods get others.
         let block: IpNet = scene.block.parse()?;
         let before: BTreeSet<IpAddr> = scene.agent.held().await?.into_keys().collect();
         for number in 0..super::BLOCK {
