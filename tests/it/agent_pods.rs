@@ -1,4 +1,5 @@
-//! What is done with the knowledge of agents' Pods: an agent that has not restored its pods yet is not believed.
+//! The use of the knowledge about agents' Pods: the report of an agent that has not restored its pods yet is not
+//! trusted.
 //!
 //! No kubelet runs in these tests, so each plays its part for the Pod of an agent ([`kubelet`]).
 
@@ -20,7 +21,7 @@ pub(crate) fn pods(rig: &Rig) -> Api<Pod> {
     kubelet::pods(&rig.cluster.client)
 }
 
-/// Creates the Pod of an agent of this release.
+/// Creates the Pod of an agent of this version.
 pub(crate) async fn create_agent_pod(rig: &Rig, name: &str, node: &str, release: &str) -> Result<()> {
     kubelet::create_agent_pod(&rig.cluster.client, name, node, release).await
 }
@@ -45,8 +46,8 @@ async fn wait_use(rig: &Rig, controller: &Controller, state: &str) -> Result<()>
     wait_told(rig, controller, "/metrics", &[&line]).await
 }
 
-/// A `released` entry stands while an agent restarts: it takes the entry off and writes an empty `used` in the same
-/// update, before it has restored a single pod.
+/// A `released` entry exists while an agent restarts. The agent removes the entry and writes an empty `used` in the
+/// same update, before it has restored a single pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_agent_writes_before_it_has_restored_its_pods_is_not_believed() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -68,13 +69,13 @@ async fn what_an_agent_writes_before_it_has_restored_its_pods_is_not_believed() 
         agent.stop().await?;
         report(rig, "cilium-n", 1, Health::Starting).await?;
         wait_use(rig, &controller, "no_agent").await?;
-        // Holds the start up where a real cluster has a race.
+        // Delays the start where a real cluster has a race.
         let minimum = |count| json!({"spec": {"ipam": {"min-allocate": count}}});
         rig.cluster.patch(Kind::CiliumNode, "n", minimum(json!(100))).await?;
         let released = json!({"status": {"ipam": {"release-ips": {"10.9.9.9": "released"}}}});
         rig.cluster.patch_status(Kind::CiliumNode, "n", released).await?;
         agent.start()?;
-        // An empty list is left out when it is written.
+        // An empty list is omitted when it is written.
         let lie = |seen: &Published| seen.release.is_empty() && seen.n_used() == 0;
         rig.cluster.wait_published("n", "an empty use", SOON, lie).await?;
         wait_use(rig, &controller, "silent").await?;
@@ -83,9 +84,9 @@ async fn what_an_agent_writes_before_it_has_restored_its_pods_is_not_believed() 
         let started = agent.wait_ready(SOON).await?;
         ensure!(started.lost.is_empty(), "{:?}", started.lost);
         wait_use_written(rig, &agent, "n").await?;
-        // The controller has heard of it too.
+        // The controller has seen it too.
         wait_use(rig, &controller, "no_agent").await?;
-        // It may be the list of before, for all that the controller knows.
+        // For all that the controller knows, this may be the earlier list.
         report(rig, "cilium-n", 1, Health::Ready).await?;
         wait_use(rig, &controller, "not_seen").await?;
         agent.allocate("ns/after").await?;

@@ -1,5 +1,5 @@
-//! The alerts that are shipped, evaluated by a real Prometheus that scrapes the real controller: each state of the cluster
-//! that an alert is about makes it fire, and the remedy of its page resolves it.
+//! The shipped alerts, evaluated by a real Prometheus that scrapes the real controller. Each state of the cluster that
+//! causes an alert makes it fire, and the remedy of its page resolves it.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -23,18 +23,17 @@ use crate::support::rig::{Rig, under_oracle};
 /// A replica without a standby makes this one fire.
 const ALONE: &str = "StandbyMissing";
 
-/// The alerts that no test here provokes, and why. `tests/prometheus` evaluates them like all others.
+/// The alerts that no test here provokes, and the reason. `tests/prometheus` evaluates them like all others.
 ///
-/// The self-check compares what a process derives from objects with the objects that the same process has seen, and both
-/// change in one step. So no edit of an object, and none of the store, can make them differ: only a defect can, and a
-/// defect that were known would be fixed. `controller/run.rs` tests that a difference is shown in the metrics and ends the
-/// process.
+/// The self-check compares the state that a process derives from objects with the objects that it has seen. Both change
+/// in one step. So no edit of an object or of the store can make them differ. Only a defect can, and a known defect
+/// would be fixed. `controller/run.rs` tests that a difference is shown in the metrics and stops the process.
 const NOT_PROVOKED: [(&str, &str); 1] = [("BrokenInvariant", "no state of a cluster breaks an invariant")];
 
 /// The replica whose process starts again.
 const REPLICA: &str = "replica-0";
 
-/// For alerts that end a minute after their cause, on a machine that is busy with other tests.
+/// For alerts that resolve a minute after their cause is gone, on a machine that is busy with other tests.
 const MINUTES: Duration = Duration::from_secs(180);
 
 #[test]
@@ -175,7 +174,7 @@ async fn alerts_on_odd_nodes_and_lost_servers_end_with_their_cause() -> Result<(
         cluster.patch(Kind::CiliumNode, "odd", fixed).await?;
         expect(&[ALONE]).await?;
 
-        // An agent of another node overwrites everything that is published.
+        // An agent of another node overwrites all published blocks.
         create_agent_pod(rig, "cilium-old", "old", "1.13.5").await?;
         cluster.create_node(&zone("old", "b")).await?;
         cluster.create(&cilium_node("old", &json!({})), Kind::CiliumNode).await?;
@@ -253,7 +252,7 @@ async fn alerts_on_replicas_follow_the_lease() -> Result<()> {
     .await
 }
 
-/// Each of these alerts looks back, so they end some time after their cause.
+/// Each of these alerts looks back, so it resolves some time after its cause.
 #[tokio::test(flavor = "multi_thread")]
 async fn alerts_on_trends_restarts_and_undone_writes_end_with_their_cause() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

@@ -39,7 +39,7 @@ async fn a_new_claim_is_accepted_found_and_read_back() -> anyhow::Result<()> {
     for (text, name) in [
         ("10.0.0.32/27", "10.0.0.32-27"),
         ("fd00:10:1::40/122", "fd00-0010-0001-0000-0000-0000-0000-0040-122"),
-        // Nothing is left of it, but the record is a record.
+        // It offers no address, but it is recorded all the same.
         ("10.0.1.0/31", "10.0.1.0-31"),
     ] {
         let created = api.create(&PostParams::default(), &made(text)).await?;
@@ -61,7 +61,7 @@ async fn a_new_claim_is_accepted_found_and_read_back() -> anyhow::Result<()> {
         assert_eq!(found.items.len(), expected, "{selector}");
     }
 
-    // Deleted by hand it stays, and counts.
+    // After a deletion by a user it stays, and counts.
     api.delete("10.0.0.32-27", &DeleteParams::default()).await?;
     let claim = Claim::try_from(&api.get("10.0.0.32-27").await?)?;
     assert!(claim.deleting);

@@ -1,4 +1,4 @@
-//! `cilium-node-ipam validate` as it is called: what it prints, and its exit code.
+//! `cilium-node-ipam validate` as users call it: its output, and its exit code.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
@@ -56,7 +56,7 @@ bad.yaml:19: NodeIPPool/from-the-future: apiVersion: \"nodeipam.io/v1\": must be
 
 #[test]
 fn json_and_lists_have_lines_too() {
-    // What is missing has the line of the object that should have it.
+    // A missing field has the line of the object that should have it.
     check(
         &["-f", "bad.json"],
         "",

@@ -53,7 +53,7 @@ async fn dry_run_reports_every_write_and_makes_none() -> Result<()> {
 
         rig.cluster.delete_node("waiting").await?;
         rig.cluster.delete(Kind::CiliumNode, "waiting").await?;
-        // What it said is what then happens.
+        // The controller then does as the dry run said.
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         for (name, blocks) in [("claimed", &["10.1.0.0/28", "10.2.0.0/28"][..]), ("fresh", &["10.1.0.32/28"])]
         {
@@ -65,8 +65,8 @@ async fn dry_run_reports_every_write_and_makes_none() -> Result<()> {
     .await
 }
 
-/// The controller reads the claims of such a node before it claims its only block. Whoever takes a cluster over wants to
-/// know which that is.
+/// The controller reads the claims of such a node before it claims its only block. A user who takes over a cluster
+/// wants to know which block that is.
 #[tokio::test(flavor = "multi_thread")]
 async fn dry_run_says_which_block_a_node_of_one_block_would_get() -> Result<()> {
     under_oracle(Options { ipam: "kubernetes", ..Options::default() }, async |rig| {

@@ -1,4 +1,4 @@
-//! Two families: a first grant is whole or not made, and afterwards each family grows by itself.
+//! Two families: a first grant covers both or is not made, and afterwards each family grows by itself.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -15,8 +15,8 @@ use crate::support::families::{Families, Family};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, created_for, with_finalizer};
 use crate::support::rig::under_oracle;
 
-/// Half a grant must not leak the other half: where one family is exhausted, nothing of the other is taken, and nobody
-/// waits for ever.
+/// Half a grant must not leak the other half: if one family is exhausted, no block of the other is taken, and no node
+/// waits forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_half_grant_where_one_family_is_exhausted() -> Result<()> {
     under_oracle(Options::of(Families::Dual), async |rig| {
@@ -78,8 +78,8 @@ async fn each_family_grows_by_itself() -> Result<()> {
     .await
 }
 
-/// Two nodes each hold the block that the other lacks, as two replicas may leave them: both wait until a person gives one
-/// of the blocks up.
+/// Two nodes each hold the block that the other lacks, as two replicas may leave them. Both wait until a person gives
+/// up one of the blocks.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_half_grants_a_person_gives_one_up() -> Result<()> {
     under_oracle(Options::of(Families::Dual), async |rig| {
@@ -115,7 +115,7 @@ async fn of_two_half_grants_a_person_gives_one_up() -> Result<()> {
     .await
 }
 
-/// A pool that lacks a family that the agents run serves nobody by itself, and says so by its counts.
+/// A pool that lacks a family of the agents serves no node by itself, and its counts say so.
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_decide_which_families_there_are() -> Result<()> {
     under_oracle(Options::of(Families::Dual), async |rig| {

@@ -1,4 +1,4 @@
-//! Work comes from events and from times that a decision named, and from nothing else: the core, without a server.
+//! Work comes only from events and from times that a decision named: the core, without a server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -54,8 +54,8 @@ fn one_status_change_is_the_only_input_that_growth_needs() -> Result<()> {
     Ok(())
 }
 
-/// New capacity wakes those who wait: a node gets it at once, and needs no further event of its own. (That the writes
-/// follow at once is shown by `new_capacity_serves_those_who_wait` on a real API server.)
+/// New capacity wakes waiting nodes: a node gets it at once, and needs no further event of its own.
+/// (`new_capacity_serves_those_who_wait` shows on a real API server that the writes follow at once.)
 #[test]
 fn an_edit_of_the_pool_is_the_only_input_that_a_waiting_node_needs() -> Result<()> {
     let mut world = quiet_world()?;
@@ -123,7 +123,7 @@ fn pool(cidr: &str, revision: u64) -> Value {
     })
 }
 
-/// The first block on its CiliumNode, with so many of its addresses in use.
+/// The first block on its CiliumNode, with this number of its addresses in use.
 fn cilium_node(revision: u64, used: u8) -> Value {
     let addresses = |count: u8| (1..=count).map(|last| format!("10.1.0.{last}"));
     let pool: serde_json::Map<_, _> = addresses(14)

@@ -1,5 +1,5 @@
-//! Routes in the table of a real GoBGP daemon, on a real API server: for each prefix that a node announces one path by the
-//! address of the node.
+//! Routes in the table of a real GoBGP daemon, on a real API server. Each prefix that a node announces has one path, by
+//! the address of the node.
 
 mod bird;
 mod daemon;
@@ -59,7 +59,7 @@ fn own(table: &BTreeMap<String, Vec<Shown>>) -> BTreeMap<String, Shown> {
     table.iter().filter_map(own).collect()
 }
 
-/// Returns the paths when the daemon has just those of the blocks of these nodes, so many blocks each.
+/// Returns the paths when the daemon has exactly those of the blocks of these nodes, with this number of blocks each.
 async fn wait_exact(rig: &Rig, daemon: &Daemon, nodes: &[(&str, usize)]) -> Result<BTreeMap<String, Shown>> {
     insist(rig, async || {
         let mut expected = BTreeMap::new();
@@ -126,7 +126,7 @@ async fn the_table_has_one_path_per_prefix_through_restarts_of_both() -> Result<
             before.iter().filter(|(prefix, path)| after.get(*prefix) != Some(path)).collect();
         ensure!(changed.is_empty(), "{changed:?} was before, and then {after:?}");
 
-        // A daemon that starts anew gets all of them again, but not those of others.
+        // A daemon that restarts gets all of them again, but not those of other writers.
         let foreign = daemon.table().await?;
         ensure!(foreign["10.9.0.0/24"].len() == 1, "{foreign:?}");
         let daemon = daemon.restart().await?;
@@ -153,7 +153,8 @@ async fn the_table_has_one_path_per_prefix_through_restarts_of_both() -> Result<
     .await
 }
 
-/// The daemon shows each change. The table is listed every 30 s besides, so at most two of these would return by that in time.
+/// The daemon shows each change. The table is also listed every 30 s, which would return at most two of these paths in
+/// time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_path_that_another_writer_withdraws_returns_soon() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -186,7 +187,7 @@ async fn a_block_cools_only_when_the_daemon_shows_that_its_path_is_gone() -> Res
         let agent = join_one(rig, NodeSpec::new("a")).await?;
         wait_exact(rig, &daemon, &[("a", 1)]).await?;
 
-        // The node is lost while nobody can ask the daemon.
+        // The node is lost while the controller can't query the daemon.
         let daemon_address = daemon.address.clone();
         let stopped = daemon.stop().await?;
         agent.power_off().await;
@@ -209,7 +210,7 @@ async fn a_block_cools_only_when_the_daemon_shows_that_its_path_is_gone() -> Res
             away.errors
         );
 
-        // It comes back with the path of a replica that was paused.
+        // The daemon returns with the path of a replica that was paused.
         let daemon = stopped.start().await?;
         daemon.add("10.1.0.0/28", "192.0.2.66", PathId(OWN)).await?;
         let agent = join_one(rig, NodeSpec::new("b")).await?;

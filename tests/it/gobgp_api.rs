@@ -1,4 +1,5 @@
-//! The types of GoBGP's API are those of its definitions: `src/wire/gobgp/api.rs` is generated from `api.proto` beside it.
+//! The types of GoBGP's API agree with its definitions: `src/wire/gobgp/api.rs` is generated from `api.proto` beside
+//! it.
 //!
 //! `UPDATE_API=1` writes it. No `protoc` is needed.
 
@@ -7,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// The first line of the file, which says what it is.
+/// The first line of the file, which describes it.
 const HEAD: &str = "//! The types of `api.proto`, as prost generates them. `tests/it/gobgp_api.rs` compares them, and writes them with \
                     `UPDATE_API=1`.\n\n";
 

@@ -1,5 +1,5 @@
-//! A cluster of a hundred nodes in each mode but crd: they join, grow where they can, leave and return, while controllers
-//! are killed. Three nodes have Cilium's own agent, the others imitations.
+//! A cluster of a hundred nodes in each mode except crd. They join, grow where they can, leave and return, while
+//! controllers are killed. Three nodes have Cilium's own agent, the others imitations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,10 +29,10 @@ const REAL: [&str; 3] = ["real-1", "real-2", "real-3"];
 const FEW: usize = 5;
 const MANY: usize = 16;
 
-/// For each wait. In multi-pool mode an agent looks after its pools once per minute.
+/// For each wait. In multi-pool mode an agent checks its pools once per minute.
 const SOON: Duration = Duration::from_secs(150);
 
-/// What nodes get beyond their first block.
+/// Whether nodes get more than their first block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Growth {
     AsAsked,
@@ -87,7 +87,7 @@ async fn serves_a_hundred_nodes(ipam: &'static str, growth: Growth) -> Result<()
             controller.sigkill().await?;
         }
 
-        // Nobody controls: nodes go, one comes back, and an agent starts again with what it had.
+        // No controller runs: nodes are deleted, one returns, and an agent restarts with its former state.
         let leaving = names[..N_LEAVING].to_vec();
         fleet.leave(&leaving).await?;
         fleet.wait_gone(&leaving, SOON).await?;

@@ -1,5 +1,5 @@
-//! A pool turns invalid while its blocks are held, as another version of its definition may allow: no node loses a
-//! block, and nobody else gets what belongs to the pool.
+//! A pool becomes invalid while nodes hold its blocks, as another version of its definition may allow. No node loses a
+//! block, and no other pool gives out its addresses.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::support::families::Families;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-/// A server that takes pools of any form.
+/// A server that accepts pools of any form.
 fn lenient() -> Options {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let pools = root.join("tests/it/support/lenient-nodeippools.yaml");
@@ -34,14 +34,14 @@ async fn wait_ready_reason(rig: &Rig, pool: &str, reason: &str) -> Result<Value>
     .await
 }
 
-/// An error in the spec rewrites nothing: whatever is wrong, the running controller and one that starts decide alike.
+/// An error in the spec rewrites nothing: the running controller and one that starts decide alike, for any error.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_that_turns_invalid_loses_nothing_and_gives_out_nothing() -> Result<()> {
     under_oracle(lenient(), async |rig| {
         let older = PoolSpec::new("older").ipv4(28, &["10.1.0.0/26"]).select("pool", "older");
         let older = rig.cluster.create_pool(&older).await?;
         in_another_second(&older).await?;
-        // Half of it is the older one's.
+        // The older pool has half of it.
         let younger = PoolSpec::new("younger").ipv4(28, &["10.1.0.0/25"]).select("pool", "younger");
         rig.cluster.create_pool(&younger).await?;
         let mut controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -62,7 +62,7 @@ async fn a_pool_that_turns_invalid_loses_nothing_and_gives_out_nothing() -> Resu
             let after = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
             ensure!(after == held, "{slip} changed something");
 
-            // One more asks the invalid pool in vain, and the younger gives out what is its own.
+            // One more node waits for the invalid pool, and the younger pool gives out its own blocks.
             let name = format!("o{}", number + 1);
             late.push(join(rig, &[NodeSpec::new(&name).label("pool", "older")]).await?);
             for restart in ["running", "restarted"] {
@@ -79,7 +79,7 @@ async fn a_pool_that_turns_invalid_loses_nothing_and_gives_out_nothing() -> Resu
             let own = ["10.1.0.64/28", "10.1.0.80/28", "10.1.0.96/28", "10.1.0.112/28"];
             ensure!(given.iter().all(|cidr| own.contains(&cidr.as_str())), "{given:?}");
             if number == 1 {
-                // All that is its own is given out, and the rest of the invalid pool is not.
+                // All its own blocks are given out, and the rest of the invalid pool is not.
                 rig.excuse("waiting");
                 late.push(join(rig, &[NodeSpec::new("waiting").label("pool", "younger")]).await?);
                 wait_status(rig, "younger", "a waiting node", |status| status["nodes"]["waiting"] == 1)

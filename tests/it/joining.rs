@@ -15,7 +15,7 @@ use crate::support::rig::{Rig, under_oracle};
 
 const MANY: usize = 300;
 
-/// A client with the common budget of five requests a second, ten of them at once, would need 118 s for the claims and
+/// A client with the common budget of five requests a second and bursts of ten would need 118 s for the claims and
 /// patches alone.
 const WITHOUT_A_HIDDEN_BUDGET: Duration = Duration::from_secs(110);
 
@@ -26,7 +26,7 @@ const IN_TEN_SECONDS: usize = 60;
 /// For all of them, on a machine that is busy with other tests.
 const JOINED: Duration = Duration::from_secs(330);
 
-/// Nothing is given away before all owners are known, and no default of a client throttles the product.
+/// Nothing is given out before all owners are known, and no default of a client throttles the product.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_nodes_join_and_a_restart_serves_only_the_newcomer() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -67,7 +67,7 @@ async fn three_hundred_nodes_join_and_a_restart_serves_only_the_newcomer() -> Re
     .await
 }
 
-/// How many claims were made in those ten seconds in which most were.
+/// The maximum number of claims that were made within ten seconds.
 fn most_in_ten_seconds(rig: &Rig) -> usize {
     let claims = rig.cluster.objects(Kind::Block);
     let made = claims.iter().filter_map(|claim| claim.metadata.creation_timestamp.as_ref());
@@ -76,9 +76,8 @@ fn most_in_ten_seconds(rig: &Rig) -> usize {
     made.iter().map(|start| within(*start)).max().unwrap_or_default()
 }
 
-/// Addresses are ordered as numbers, not as texts, in which `10.1.0.128` comes before `10.1.0.64`. Each node gets the
-/// lower half of a pair, so that its next block is beside it; when no pair is left, nodes get the other halves in
-/// order.
+/// Addresses are ordered as numbers. As texts, `10.1.0.128` would come before `10.1.0.64`. Each node gets the lower
+/// half of a pair, so that its next block is beside it. When no pair is left, nodes get the other halves in order.
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_are_given_in_numeric_order_one_write_at_a_time() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -117,15 +116,15 @@ async fn the_size_of_a_pool_costs_nothing() -> Result<()> {
                 .await?;
         ensure!(status["ipv4"]["blocks"]["total"] == 1 << 19, "{status}");
         ensure!(status["ipv4"]["blocks"]["free"] == (1 << 19) - 20, "{status}");
-        // 2^58 blocks, and counts end at 2^53 - 1.
+        // 2^58 blocks; the maximum of a count is 2^53 - 1.
         ensure!(status["ipv6"]["blocks"]["total"] == (1_u64 << 53) - 1, "{status}");
         Ok(controller)
     })
     .await
 }
 
-/// Slips in the arithmetic of sizes show here: every size of block offers what a block of that size has. The table is
-/// written out, so that no formula of the product is checked by a formula of the same author.
+/// Finds errors in the arithmetic of sizes: every size of block offers the addresses of a block of that size. The table
+/// is written out, so that no formula of the product is checked by a formula of the same author.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_size_of_block_offers_what_it_holds() -> Result<()> {
     // Offered addresses of a block, and blocks of a fresh node: eight free ones beside those of router and health.

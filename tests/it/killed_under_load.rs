@@ -1,4 +1,4 @@
-//! The controller dies at any moment, again and again, while nodes come, grow and go.
+//! The controller is killed at any moment, again and again, while nodes come, grow and are deleted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::support::fleet::Fleet;
 use crate::support::objects::PoolSpec;
 use crate::support::rig::{Rig, under_oracle};
 
-/// For each wait: a controller that is killed is started again at once, and serves within a second.
+/// For each wait: a killed controller is started again at once, and serves within a second.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How often it dies.
+/// How often it is killed.
 const DEATHS: usize = 20;
 
 /// The nodes that join at once.
@@ -37,16 +37,16 @@ async fn controller_killed_twenty_times_under_load_leaks_nothing() -> Result<()>
     .await
 }
 
-/// Returns the one that may live.
+/// Returns the last controller, which keeps running.
 async fn kill_again_and_again(rig: &Rig, over: &AtomicBool) -> Result<Controller> {
     let mut rng = fastrand::Rng::with_seed(20);
     for life in 0..DEATHS {
         let mut controller = Controller::start(&rig.control_plane, &FLAGS)?;
-        // On a slow machine all would die as they start.
+        // On a slow machine all would be killed as they start.
         if life % 2 == 0 {
             rig.control_plane.alarm.over(controller.wait_ready()).await?;
         }
-        // The moment is what the test is about, and nothing says when it has come. A start takes some 200 ms.
+        // The random moment is the subject of the test, and no event announces it. A start takes some 200 ms.
         tokio::time::sleep(Duration::from_millis(rng.u64(100..1500))).await;
         controller.sigkill().await?;
     }
@@ -54,7 +54,7 @@ async fn kill_again_and_again(rig: &Rig, over: &AtomicBool) -> Result<Controller
     Controller::start_ready(&rig.control_plane, &FLAGS).await
 }
 
-/// Waves of nodes: each grows, and most of the last one leaves, and some of those come back.
+/// Waves of nodes: each wave grows, most of it leaves, and some of those nodes return.
 async fn load(fleet: &mut Fleet<'_>, over: &AtomicBool) -> Result<()> {
     let mut wave = 0;
     while !over.load(Ordering::SeqCst) {

@@ -1,4 +1,4 @@
-//! Nodes that go away: when their blocks are taken back, how long they cool, and who gets them next.
+//! Nodes that are deleted: when their blocks are freed, how long they cool, and which node gets them next.
 
 use std::time::{Duration, Instant};
 
@@ -40,12 +40,12 @@ async fn the_block_of_a_lost_node_cools_before_another_gets_it() -> Result<()> {
     .await
 }
 
-/// A `deletionTimestamp` takes nothing away: a Node that is being deleted still runs its pods, and so does a machine
-/// whose Node is gone and whose CiliumNode is not. Both keep everything, and the first even grows.
+/// A `deletionTimestamp` removes nothing: a Node that is being deleted still runs its pods. So does a machine whose
+/// Node is deleted and whose CiliumNode is not. Both keep everything, and the first even grows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_keeps_its_blocks_until_node_and_ciliumnode_are_gone() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        // Full of pods with two blocks, it would ask for a third at some later time.
+        // Its pods fill two blocks, so without a limit it would ask for a third at some later time.
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("perNode", json!({"maxBlocks": 2}));
         rig.cluster.create_pool(&pool).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -61,7 +61,7 @@ async fn a_node_keeps_its_blocks_until_node_and_ciliumnode_are_gone() -> Result<
 
         rig.cluster.patch(Kind::Node, "n", json!({"metadata": {"finalizers": null}})).await?;
         wait_gone(rig, Kind::Node, "n").await?;
-        // Whatever the controller makes of the end of the Node, it makes before it serves one that comes later.
+        // The controller reacts to the deletion of the Node before it serves a later node.
         let canary = join_one(rig, NodeSpec::new("canary")).await?;
         let claims = rig.cluster.claims_of("n");
         ensure!(claims.iter().all(|claim| claim.state == "Held"), "{claims:?}");
@@ -74,8 +74,8 @@ async fn a_node_keeps_its_blocks_until_node_and_ciliumnode_are_gone() -> Result<
     .await
 }
 
-/// The reason of a claim tells how long it cools. A `since` of long ago is not enough, because another clock may have
-/// written it: this process has to have seen the claim cooling itself.
+/// The reason of a claim determines how long it cools. A `since` of long ago is not enough, because another clock may
+/// have written it. This process must itself have seen the claim cooling.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_reason_tells_how_long_a_block_cools() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -85,7 +85,7 @@ async fn the_reason_tells_how_long_a_block_cools() -> Result<()> {
             let pool = pool.with("reuseAfter", reclaimed).with("reuseAfterNodeLoss", lost);
             rig.cluster.create_pool(&pool.select("zone", name)).await?;
         }
-        // As a controller before this one left them.
+        // A controller before this one left them like this.
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         let node = uid(rig, Kind::Node, "n").await?;
         let cidrs = ["10.0.0.0/28", "10.0.0.16/28", "10.1.0.0/28", "10.1.0.16/28"];
@@ -127,7 +127,7 @@ async fn the_reason_tells_how_long_a_block_cools() -> Result<()> {
     .await
 }
 
-/// A controller that is down while nodes go misses nothing: its lists at the start do not have them.
+/// A controller that is down while nodes are deleted misses nothing: its lists at the start do not have them.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_left_while_no_controller_ran_are_noticed_at_the_start() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -151,8 +151,8 @@ async fn nodes_that_left_while_no_controller_ran_are_noticed_at_the_start() -> R
     .await
 }
 
-/// A claim that somebody deletes stays, by its finalizer, as long as its node has the block and then until it has cooled:
-/// a machine whose Node is gone may still run its pods.
+/// A claim that a user deletes stays, by its finalizer, as long as its node has the block and then until it has cooled.
+/// A machine whose Node is deleted may still run its pods.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_deleted_by_hand_stays_until_its_node_is_gone_and_it_has_cooled() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

@@ -1,4 +1,4 @@
-//! Every way in which an answer can fail to come, on every write: nothing leaks, nothing is given twice.
+//! Every way in which an answer can be lost, on every write: nothing leaks, and nothing is given twice.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn lost_answers_to_writes_leak_nothing() -> Result<()> {
             planted.extend(FAULTS.map(plant));
         }
         for fault in [Fault::AnswerLost, Fault::CutBefore, Fault::Status(500), Fault::TooMany(1)] {
-            // The reads that settle what is unknown.
+            // The reads that settle an unknown outcome.
             for kind in [Kind::Block, Kind::CiliumNode] {
                 planted.push(proxy.plant(Requests::new(Verb::Read, kind), fault, Often::Sometimes(0.1, 2)));
             }
@@ -141,7 +141,7 @@ async fn lost_answers_lose_no_line_of_the_log() -> Result<()> {
         let names = Fleet::names(0..2);
         fleet.join(&names).await?;
         fleet.wait_ready(SOON).await?;
-        // Before that is settled, it would be found gone.
+        // Before that is settled, it would be found deleted.
         controller.wait_logged(&told("Published"), SOON).await?;
         fleet.leave(&names[..1]).await?;
         fleet.wait_gone(&names[..1], SOON).await?;

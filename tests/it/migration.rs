@@ -1,4 +1,4 @@
-//! A living cluster changes its mode of Cilium: the agents, Cilium's own code, restart one by one in the new mode, and
+//! A running cluster changes its mode of Cilium: the agents, Cilium's own code, restart one by one in the new mode, and
 //! pods keep their addresses. `docs/migration.md` gives the same steps.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ const MULTI_POOL: &str = "multi-pool";
 const CLUSTER_POOL: &str = "cluster-pool";
 const KUBERNETES: &str = "kubernetes";
 
-/// More pods than the blocks have addresses for that a node had before, where it can grow.
+/// More pods than the former blocks of a node have addresses, where it can grow.
 const MORE: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,14 +72,14 @@ async fn changes(from: &'static str, to: &'static str) -> Result<()> {
         controller.sigkill().await?;
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
         for (node, agent) in &agents {
-            // It runs in the mode before.
+            // It runs in the old mode.
             agent.allocate(&format!("ns/{node}-between")).await?;
         }
         for (node, agent) in &mut agents {
             restarts_in(agent, to).await?;
             if to == MULTI_POOL {
                 if from == CRD {
-                    // The oracle goes by the single addresses, which the agent does not read any more.
+                    // The oracle judges by the single addresses, which the agent no longer reads.
                     rig.control_plane.allow("held-address-withdrawn", Some(node), None).await?;
                     rig.control_plane.allow("withdrawn-without-consent", Some(node), None).await?;
                 }
@@ -100,7 +100,7 @@ async fn changes(from: &'static str, to: &'static str) -> Result<()> {
     .await
 }
 
-/// Cilium's own operator moves the CIDRs of nodes that it has served; then it is turned off.
+/// Cilium's own operator moves the CIDRs of nodes that it has served. Then it is turned off.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_operator_has_migrated_is_taken_over() -> Result<()> {
     under_oracle(Options { ipam: MULTI_POOL, ..Options::default() }, async |rig| {
@@ -161,7 +161,7 @@ async fn set_ipam(rig: &Rig, ipam: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns when the controller writes nothing any more, because of the change.
+/// Returns when the controller is passive because of the change.
 async fn wait_passive(rig: &Rig, controller: &Controller, from: &str, to: &str) -> Result<()> {
     let change = format!("from `ipam: {from}` to `ipam: {to}`");
     let says_so =
@@ -186,7 +186,7 @@ async fn restarts_in(agent: &mut Agent, ipam: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Takes off what agents read in the mode before.
+/// Removes the fields that agents read in the old mode.
 async fn forget_the_mode_before(rig: &Rig, node: &str) -> Result<()> {
     let nothing = r#"{"spec":{"ipam":{"podCIDRs":null,"pool":null}}}"#;
     kubectl(&rig.control_plane, &["patch", "ciliumnode", node, "--type=merge", "-p", nothing]).await?;

@@ -1,5 +1,5 @@
-//! Where Cilium does not run in `ipam: crd`, or in a release that undoes what is published, nothing is written, and
-//! `/readyz` says why.
+//! If Cilium does not run in `ipam: crd`, or its version undoes publications, nothing is written, and `/readyz` says
+//! why.
 
 use std::collections::BTreeSet;
 
@@ -107,7 +107,7 @@ async fn another_mode_of_cilium_is_left_alone_until_it_changes() -> Result<()> {
         rig.cluster.wait_published("n0", "a block", SOON, |seen| seen.pod_cidrs.len() == 1).await?;
         controller.wait_ready().await?;
 
-        // And back: whoever changes the mode of a living cluster gets no more writes from here.
+        // And back: a change of the mode in a running cluster stops the writes of this controller.
         set_ipam(rig, "kubernetes").await?;
         wait_not_ready(rig, &controller).await?;
         wait_passive(rig, "`ipam: kubernetes`").await?;
@@ -122,15 +122,15 @@ async fn another_mode_of_cilium_is_left_alone_until_it_changes() -> Result<()> {
     .await
 }
 
-/// Returns when a controller that was ready says that it is not any more.
+/// Returns when a controller that was ready says that it no longer is.
 async fn wait_not_ready(rig: &Rig, controller: &Controller) -> Result<()> {
-    // A busy machine may refuse a connection, which says nothing.
+    // A busy machine may refuse a connection, which proves nothing.
     let refuses = |answer: &Result<(u16, String)>| Ok(answer.as_ref().is_ok_and(|(code, _)| *code != 200));
     let waits = controller.wait_answer("/readyz", "it to be ready no more", SOON, refuses);
     rig.control_plane.alarm.over(waits).await
 }
 
-/// Where `cilium-config` can't be had, an administrator vouches for what it would say.
+/// If `cilium-config` can't be read, an administrator vouches for its content.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_administrator_may_vouch_for_cilium() -> Result<()> {
     let options = Options { cilium_config: false, ..Options::of(Families::Dual) };
@@ -142,7 +142,7 @@ async fn an_administrator_may_vouch_for_cilium() -> Result<()> {
         let agents = join(rig, &nodes("n", 2)).await?;
         wait_ready(rig, &agents).await?;
         wait_claims_carried(rig).await?;
-        // The ending asks a controller without these flags.
+        // The final checks run a controller without these flags.
         create_config_for_both(rig).await?;
         Ok((controller, agents))
     })

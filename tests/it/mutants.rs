@@ -1,6 +1,6 @@
-//! The patches that `make mutants` applies to a copy of the tree: each takes one rule out of the program.
+//! The patches that `make mutants` applies to a copy of the tree: each removes one rule from the program.
 //!
-//! That a rule is noticed when it is missing takes hours. That the patches still apply is seen here.
+//! To show that a missing rule is noticed takes hours. This test shows that the patches still apply.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! One node whose writes hang or fail for ever delays no other node, and is not asked after in a hot loop
-//! (other systems write under one lock, or freeze on one stuck object).
+//! One node whose writes hang or fail forever delays no other node, and its retries have pauses. (Other systems write
+//! under one lock, or freeze on one stuck object.)
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use crate::support::rig::under_oracle;
 /// For each wait.
 const SOON: Duration = Duration::from_secs(60);
 
-/// What an overloaded server asks for.
+/// The wait that an overloaded server asks for.
 const LONG_WAIT: Duration = Duration::from_secs(20);
 
-/// Long enough for answers to wait beside each other on a busy machine too.
+/// Long enough for answers to wait side by side even on a busy machine.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// The longest pause of a controller between two tries. It doubles from a quarter of a second, so nine tries, the first
-/// two of them without a pause, take half a minute.
+/// The longest pause of a controller between two tries. It doubles from a quarter of a second. So nine tries take half
+/// a minute; the first two have no pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Longer than any wait of this test, so that a stuck write stays stuck until the test lets it go.
+/// Longer than any wait of this test, so that a stuck write stays stuck until the test releases it.
 const NEVER: &str = "10m";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +114,7 @@ async fn node_whose_writes_fail_is_tried_with_growing_pauses() -> Result<()> {
             eprintln!("{node}: {planted}");
             ensure!((2..=most).contains(&fired), "{node}: {planted}, at most {most}");
         }
-        // What the server asks for goes before pauses of our own, however long this took.
+        // The server's wait has priority over our own pauses, however long this took.
         let fired = asked_to_wait.fired().try_into()?;
         let most = began.elapsed().as_secs() / LONG_WAIT.as_secs() + 1;
         eprintln!("asked to wait {LONG_WAIT:?}: {asked_to_wait}");

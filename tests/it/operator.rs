@@ -1,5 +1,5 @@
-//! What an operator sees while a pool fills and is enlarged: conditions, events, metrics and log lines, on a real API
-//! server.
+//! The view of a cluster operator while a pool fills and is enlarged: conditions, events, metrics and log lines, on a
+//! real API server.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -91,7 +91,7 @@ async fn a_pool_that_fills_and_grows_is_told_in_every_way() -> Result<()> {
 
         let text = controller.get("/metrics").await?.1;
         let written = value(&text, r#"cilium_node_ipam_writes_total{kind="pool_status",outcome="done"}"#)?;
-        // One at once, and then one a second at most.
+        // One at once, and then at most one a second.
         ensure!(written <= began.elapsed().as_secs_f64() + 1.0, "{written} writes of a status");
         ensure!(!text.contains("n0"), "a node is named:\n{text}");
         Ok(controller)
@@ -121,7 +121,7 @@ pub(crate) async fn wait_events(rig: &Rig, wanted: &[(&str, &str, &str)]) -> Res
     let api: Api<Event> = Api::namespaced(rig.cluster.client.clone(), "default");
     let mut missing: BTreeSet<_> = wanted.iter().collect();
     let come = async {
-        // Lists first, and goes on from there.
+        // Lists first, and then follows.
         let mut events = pin!(watcher(api, watcher::Config::default()).applied_objects());
         while let Some(event) = events.try_next().await? {
             let regarding = event.regarding.as_ref().and_then(|regarding| regarding.kind.as_deref());

@@ -42,7 +42,7 @@ async fn dual_stack_agent_starts_fills_its_blocks_grows_and_restarts() -> Result
 
 async fn fills_up(families: Families) -> Result<()> {
     under_oracle(Options::of(families), async |rig| {
-        // Growth only when nothing is left, so that the agent is seen to find nothing.
+        // Growth only when no address is left, so that the agent must find none.
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).ipv6(124, &["fd00:1::/112"]);
         let pool =
             pool.with("allowFirstLastIPs", true).with("expand", json!({"usedAbove": 100, "freeBelow": 1}));
@@ -53,7 +53,7 @@ async fn fills_up(families: Families) -> Result<()> {
         agent.start()?;
         let started = agent.wait_ready(SOON).await?;
         let first = blocks(rig, families, 1).await?;
-        // Its own addresses are those that were kept for it, which lie in the block that is never taken back.
+        // Its own addresses are those that were kept for it, in the block that is never reclaimed.
         let seen = rig.cluster.published("n").context("its CiliumNode")?;
         for (owner, taken) in [("router", started.router), ("health", started.health)] {
             for address in taken.each() {
@@ -87,7 +87,7 @@ async fn fills_up(families: Families) -> Result<()> {
         };
         rig.cluster.wait_published("n", "restored pods", SOON, restored).await?;
 
-        // It goes on from there: an address that was given back may be given again, and no other.
+        // It continues from there: an address that was given back may be given again, and no other.
         agent.release("ns/first-0").await?;
         let pods = agent.allocate_many("ns/third-", BLOCK).await?;
         ensure!(pods.allocated.len() == BLOCK - 4 + 1, "{pods:?}");
@@ -115,8 +115,8 @@ async fn router_health_and_ingress_have_addresses_in_the_first_blocks() -> Resul
     takes_what_is_kept(&["router", "health", "ingress"]).await
 }
 
-/// Addresses of the first block of each family are kept for what the agent runs, and for nothing else. It takes those, also
-/// when it restarts beside blocks that came later.
+/// Addresses of the first block of each family are kept only for the parts that the agent runs. The agent takes them,
+/// also when it restarts with later blocks.
 async fn takes_what_is_kept(run: &[&str]) -> Result<()> {
     under_oracle(Options::of(Families::Dual), async |rig| {
         let (health, ingress) = (run.contains(&"health"), run.contains(&"ingress"));
@@ -160,7 +160,7 @@ async fn takes_what_is_kept(run: &[&str]) -> Result<()> {
     .await
 }
 
-/// These addresses are kept for these owners, and no others.
+/// Fails unless exactly these addresses are kept for these owners.
 fn ensure_kept(rig: &Rig, expected: &BTreeMap<String, String>) -> Result<()> {
     let mut kept = rig.cluster.published("n").context("its CiliumNode")?.pool;
     kept.retain(|_, owner| !owner.is_empty());
@@ -168,7 +168,7 @@ fn ensure_kept(rig: &Rig, expected: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the node has so many blocks of each family, and returns them.
+/// Waits until the node has this number of blocks of each family, and returns them.
 async fn blocks(rig: &Rig, families: Families, count: usize) -> Result<BTreeSet<IpNet>> {
     let complete = |seen: &Published| {
         let n_of = |family| seen.pod_cidrs.iter().filter(|cidr| Family::of_text(cidr) == family).count();
@@ -184,7 +184,7 @@ fn lies_in(pod: Addresses, blocks: &BTreeSet<IpNet>) -> bool {
     pod.each().all(|address| blocks.iter().any(|block| block.contains(&address)))
 }
 
-/// What the agent holds, without what a restart adds to the owners.
+/// The addresses that the agent holds, without the text that a restart adds to the owners.
 async fn whose(agent: &Agent) -> Result<BTreeMap<IpAddr, String>> {
     Ok(agent.held().await?.into_iter().map(|(address, owner)| (address, plain(&owner).to_owned())).collect())
 }

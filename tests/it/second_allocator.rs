@@ -1,5 +1,5 @@
-//! The allocators of Cilium's operator beside the controller: Cilium's own code in both of its parts, the operator and the
-//! agents.
+//! The allocators of Cilium's operator beside the controller. Both parts of Cilium, the operator and the agents, are
+//! its own code.
 
 use std::collections::BTreeSet;
 
@@ -25,10 +25,10 @@ use crate::support::views::{Claim, Published};
 const MULTI_POOL: &str = "multi-pool";
 const CLUSTER_POOL: &str = "cluster-pool";
 
-/// More pods than the first block of a node has addresses for, which is a /28.
+/// More pods than the first block of a node, a /28, has addresses.
 const PODS: usize = 20;
 
-/// The controller leaves the names of all writers on CiliumNodes, so that a test sees who has written.
+/// The controller keeps the names of all writers on CiliumNodes, so that a test sees the writers.
 const KEEP_NAMES: &[&str] = &["--min-write-interval", "0s", "--keep-managed-fields"];
 
 fn of_mode(ipam: &'static str) -> Options {
@@ -56,7 +56,7 @@ async fn start(rig: &Rig, node: NodeSpec) -> Result<Agent> {
     Ok(agent)
 }
 
-/// Returns when the agent of a new node serves pods. It may have heard of its CIDRs before we do.
+/// Returns when the agent of a new node serves pods. It may see its CIDRs before the test does.
 async fn join(rig: &Rig, node: NodeSpec) -> Result<Agent> {
     let name = node.name.clone();
     let mut agent = start(rig, node).await?;
@@ -132,12 +132,13 @@ async fn a_node_that_an_operator_serves_in_multi_pool_mode_is_left_to_it_until_i
     .await
 }
 
-/// Its chart was upgraded without `operator.extraArgs`, say: it comes to nodes that we serve, and to one that joins.
+/// For example, its chart was upgraded without `operator.extraArgs`. It allocates for nodes that we serve, and for one
+/// that joins.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_that_begins_beside_us_in_multi_pool_mode_costs_no_pod_its_address() -> Result<()> {
     under_oracle(of_mode(MULTI_POOL), async |rig| {
         rig.control_plane.allow("cidr-without-claim", None, None).await?;
-        // It gives out the lowest of it, and ours are not among the first.
+        // It gives out the lowest of the range, and our blocks are not among the first.
         prepare(rig, 28).await?;
         rig.cluster.create_pool(&pool()).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -170,7 +171,7 @@ async fn an_operator_that_begins_beside_us_in_multi_pool_mode_costs_no_pod_its_a
     .await
 }
 
-/// A cluster can be taken over node by node: an operator from 1.18.8 on leaves these alone.
+/// A cluster can be taken over node by node: an operator from 1.18.8 on ignores these nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_an_operator_is_told_to_ignore_is_ours_in_multi_pool_mode() -> Result<()> {
     under_oracle(of_mode(MULTI_POOL), async |rig| {
@@ -234,7 +235,7 @@ async fn leaves_all_to_us(ipam: &'static str) -> Result<()> {
     .await
 }
 
-/// Each node has one of its blocks or one of ours, and what it started with it keeps.
+/// Each node has a block of the operator or one of ours, and keeps the block with which it started.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_operator_gave_in_cluster_pool_mode_is_adopted_or_left_alone() -> Result<()> {
     under_oracle(of_mode(CLUSTER_POOL), async |rig| {
@@ -261,7 +262,7 @@ async fn what_an_operator_gave_in_cluster_pool_mode_is_adopted_or_left_alone() -
         restarts_whole(&mut second).await?;
         ensure!(given == [carried(rig, "first"), carried(rig, "second")], "{given:?} was changed");
 
-        // With the operator off, a node that joins is ours.
+        // Without the operator, a node that joins is ours.
         operator.end().await?;
         let mut third = join(rig, NodeSpec::new("third")).await?;
         third.allocate("ns/pod").await?;
@@ -273,7 +274,8 @@ async fn what_an_operator_gave_in_cluster_pool_mode_is_adopted_or_left_alone() -
     .await
 }
 
-/// Where the controller is faster, the operator replaces the block a second later, and the agent goes on with it.
+/// If the controller is faster, the operator replaces the block a second later, and the agent keeps using the replaced
+/// block.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_block_that_an_operator_may_have_replaced_in_cluster_pool_mode_goes_to_another_node() -> Result<()>
 {
@@ -290,7 +292,7 @@ async fn no_block_that_an_operator_may_have_replaced_in_cluster_pool_mode_goes_t
             let node = format!("n{number}");
             let agent = join(rig, NodeSpec::new(&node)).await?;
             let pod = agent.allocate("ns/pod").await?;
-            // Or it hears of the block before it has chosen one, and complains.
+            // Or it sees the block before it has chosen one, and reports an error.
             let has_answered = async || {
                 let object = rig.cluster.object(Kind::CiliumNode, &node).context("its CiliumNode")?;
                 let error = &object.data["status"]["ipam"]["operator-status"]["error"];
@@ -300,7 +302,7 @@ async fn no_block_that_an_operator_may_have_replaced_in_cluster_pool_mode_goes_t
             agents.push((node, agent, pod));
         }
         operator.end().await?;
-        // This one has not seen what was there before.
+        // This controller has not seen the earlier CIDRs.
         controller.sigkill().await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let is_claimed = async || {

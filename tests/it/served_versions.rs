@@ -63,7 +63,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Has the server serve the kind in these versions and in no other, and returns when it does.
+    /// Makes the server serve the kind in these versions and in no other, and returns when it does.
     async fn serve(self, rig: &Rig, served: &[&str]) -> Result<()> {
         rig.control_plane.keep_to_this_test();
         let definitions = definitions(rig).0;
@@ -87,8 +87,8 @@ impl Definition {
     }
 }
 
-/// Both versions of a kind, and which of them are served. As on Cilium's main branch the later one of a pool has one more
-/// field, and the earlier one is deprecated beside it.
+/// Both versions of a kind; only the given ones are served. As on Cilium's main branch the later version of a pool has
+/// one more field, and the earlier one is deprecated beside it.
 fn versions(before: &Value, served: &[&str]) -> Value {
     let before = before.as_array().into_iter().flatten();
     let of = |name: &str| before.clone().find(|version| version["name"] == name);
@@ -111,7 +111,7 @@ fn versions(before: &Value, served: &[&str]) -> Value {
     Value::Array(versions.into())
 }
 
-/// A node whose agent asks for addresses, without the agent: none of the releases in these tests knows the later version.
+/// A node whose agent requests addresses, without the agent: no Cilium version in these tests knows the later version.
 async fn join(rig: &Rig, node: NodeSpec, pool: &str) -> Result<()> {
     let name = node.name.clone();
     let requested = json!([{"pool": pool, "needed": {"ipv4-addrs": 8}}]);
@@ -132,7 +132,7 @@ fn pool(name: &str, cidr: &str) -> PoolSpec {
     PoolSpec::new(name).ipv4(28, &[cidr]).with("podIPPool", name)
 }
 
-/// A release of Cilium that has dropped the earlier version.
+/// A version of Cilium that has dropped the earlier version of the kind.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_later_version_alone_nodes_are_served_and_missing_pools_are_created() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {

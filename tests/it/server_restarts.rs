@@ -1,4 +1,4 @@
-//! The API server and etcd die and start again on their data, while the controller has writes on their way.
+//! The API server and etcd are killed and start again on their data, while writes of the controller are in flight.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn servers_killed_and_restarted_lose_nothing() -> Result<()> {
             fleet.wait_ready(SOON).await?;
             fleet.fill(&names, 11);
             fleet.leave(&leaving).await?;
-            // The agents that stay write what they use, and so ask for growth, about now.
+            // The remaining agents write their use, and so ask for growth, about now.
             for target in targets {
                 rig.control_plane.kill(*target).await?;
             }
@@ -52,7 +52,7 @@ async fn servers_killed_and_restarted_lose_nothing() -> Result<()> {
         }
         fleet.wait_one_more_pod_each(SOON).await?;
         fleet.wait_all_cooled(SOON).await?;
-        // It went through all of it in one life.
+        // The same process survived all of it.
         controller.wait_ready().await?;
         Ok(controller)
     })

@@ -58,7 +58,7 @@ async fn kubernetes_serves_a_node_of_1_17_for_its_life_in_annotations() -> Resul
     serves_a_node_for_its_life(Release::V1_17, options).await
 }
 
-/// The controller is killed between each two things that happen.
+/// The controller is killed between each two events.
 pub(crate) async fn serves_a_node_for_its_life(release: Release, options: Options) -> Result<()> {
     let ipam = options.ipam;
     under_oracle(options, async |rig| {
@@ -81,7 +81,7 @@ pub(crate) async fn serves_a_node_for_its_life(release: Release, options: Option
         let again = agent.restart(SOON).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
 
-        // Its CiliumNode is gone under it, and comes back with the same CIDRs.
+        // Its CiliumNode is deleted while the agent runs, and is recreated with the same CIDRs.
         rig.cluster.delete(Kind::CiliumNode, "n").await?;
         let controller = kill(rig, controller).await?;
         agent.touch_node().await?;
@@ -90,11 +90,11 @@ pub(crate) async fn serves_a_node_for_its_life(release: Release, options: Option
         let again = agent.restart(SOON).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
 
-        // Its Node is deleted under it and registered anew, as a kubelet does that goes on.
+        // Its Node is deleted while the agent runs, and registered again, as a running kubelet does.
         let controller =
             if ipam == KUBERNETES { node_anew(rig, controller, &mut agent).await? } else { controller };
 
-        // It leaves, and its blocks cool, whoever looks; it returns, and has them again.
+        // The node leaves, and its blocks cool, also under another controller. It returns, and gets them again.
         agent.power_off().await?;
         delete_node(rig, "n").await?;
         let controller = kill(rig, controller).await?;
@@ -114,7 +114,7 @@ pub(crate) async fn serves_a_node_for_its_life(release: Release, options: Option
     .await
 }
 
-/// A cluster that Cilium's own allocator has served is taken over as it is: nothing restarts, nothing is written.
+/// A cluster that Cilium's own allocator has served is taken over unchanged: nothing restarts, nothing is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_pool_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
     takes_over_a_node_that_has_its_cidrs(
@@ -156,7 +156,7 @@ async fn takes_over_a_node_that_has_its_cidrs(release: Release, options: Options
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         let mut agent = start_as(rig, release, "n")?;
         if annotations {
-            // As a release before 1.13 left it. The agent then writes it under the name that it knows, too.
+            // A version before 1.13 left it like this. The agent then also writes it under the name that it knows.
             let by_hand =
                 json!({"metadata": {"annotations": {"io.cilium.network.ipv4-pod-cidr": "10.1.0.64/28"}}});
             rig.cluster.patch(Kind::Node, "n", by_hand).await?;
@@ -180,7 +180,7 @@ async fn takes_over_a_node_that_has_its_cidrs(release: Release, options: Options
         let judged = rig.control_plane.oracle().await?;
         ensure!(judged.planted_total > 0, "the oracle has not seen who wrote: {judged:?}");
         ensure!(uid(rig, Kind::CiliumNode, "n").await? == before);
-        // It is one of the cluster from now on.
+        // From now on it is an ordinary node of the cluster.
         let again = agent.restart(SOON).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
         wait_claims_carried(rig).await?;
@@ -189,7 +189,7 @@ async fn takes_over_a_node_that_has_its_cidrs(release: Release, options: Options
     .await
 }
 
-/// As wide as kube-controller-manager gives them.
+/// The widest blocks that kube-controller-manager gives.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_pool_gives_the_widest_blocks() -> Result<()> {
     gives_the_widest_blocks(Options { ipam: "cluster-pool", ..Options::of(Families::Dual) }).await
@@ -259,13 +259,13 @@ fn start_as(rig: &Rig, release: Release, node: &str) -> Result<Agent> {
     Ok(agent)
 }
 
-/// Another controller goes on.
+/// Kills the controller and starts another one.
 async fn kill(rig: &Rig, controller: Controller) -> Result<Controller> {
     controller.sigkill().await?;
     Controller::start_ready(&rig.control_plane, PROMPT).await
 }
 
-/// What the node has, which the agent finds in this order.
+/// The node's CIDRs, in the order in which the agent finds them.
 async fn blocks(rig: &Rig, node: &str) -> Result<Vec<IpNet>> {
     let seen = rig.cluster.wait_published(node, "its CIDRs", SOON, |seen| !seen.pod_cidrs.is_empty()).await?;
     ensure!(seen.pool.is_empty(), "an entry for each address: {seen:?}");

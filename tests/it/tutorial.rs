@@ -1,9 +1,10 @@
-//! `docs/tutorial.md` as its reader works through it: each command runs on the playground and prints the output that the page shows.
+//! `docs/tutorial.md` as its reader works through it: each command runs on the playground and prints the output that
+//! the page shows.
 //!
-//! A block `console` has commands with their output, a block `yaml` the content of the file that the text before it names
-//! last, and a block `sh` the commands that lead into the playground. Values that differ between readers are listed in
-//! [`VARYING`]; runs of spaces count as one. A command that reads is repeated until its output is the one shown, because
-//! controller and agents need a moment; the tutorial says so.
+//! A block `console` has commands with their output. A block `yaml` has the content of the file that the text before it
+//! names last. A block `sh` has the commands that lead into the playground. [`VARYING`] lists the values that differ
+//! between readers; runs of spaces count as one. A command that only reads is repeated until its output is the shown
+//! one, because controller and agents need a moment. The tutorial says so.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -22,10 +23,10 @@ use crate::support::rig::{Rig, under_oracle};
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tutorial.md");
 const TUTORIAL: &str = include_str!("../../docs/tutorial.md");
 
-/// How a reader comes into the playground. The test is there already.
+/// The way of a reader into the playground. The test is there already.
 const SETUP: [&str; 2] = ["make playground", ". build/playground/environment\ncd build/playground"];
 
-/// The fewest commands of the tutorial; fewer would mean that the reading of it is broken.
+/// The minimum number of commands of the tutorial. Fewer would mean that the test does not read it properly.
 const FEWEST: usize = 15;
 
 /// The first words of commands that may be repeated.
@@ -35,10 +36,10 @@ const READING: [&str; 4] =
 /// For each output. A node gets a block in a second, and loses one in ten.
 const SOON: Duration = Duration::from_secs(60);
 
-/// The same with `UPDATE_DOCS=1`, which writes the last output into the page.
+/// As [`SOON`], with `UPDATE_DOCS=1`, which writes the last output into the page.
 const SETTLED: Duration = Duration::from_secs(15);
 
-/// The pause before a reading command is repeated. It is a process, so nothing says when another output is due.
+/// The pause before a reading command is repeated. It is a process, so no event announces another output.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Values that differ: a pattern, and a word in place of every match.
@@ -48,7 +49,7 @@ const VARYING: [(&str, &str); 6] = [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
     // Agents draw the addresses of pods.
     (r"\b10\.64\.(\d+)\.\d+(\s|$)", "10.64.${1}.POD${2}"),
-    // So how many pods have addresses of one block is chance too.
+    // So the number of pods with addresses of one block varies too.
     (r"\b\d+ (of \d+ addresses|addresses of it are in use)", "SOME ${1}"),
     (r"(10\.64\.1\.0-28 +worker-1 +rack-1 +Draining +)\d+", "${1}SOME"),
     // The leader is named after its machine.

@@ -1,5 +1,5 @@
-//! Uninstalling as `docs/operations.md` says, and the way back: no address is taken from a pod, and no CiliumNode is
-//! changed by a byte of what its agent works from.
+//! The uninstallation by `docs/operations.md`, and the way back. No pod loses an address, and the fields of a
+//! CiliumNode that its agent uses do not change by a byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -43,7 +43,8 @@ async fn uninstalling_takes_no_address_from_a_pod_and_the_way_back_changes_none(
         let before = allocatable(rig).await?;
         ensure!(before.len() == 3, "{before:?}");
 
-        // The oracle is right that claims go while CiliumNodes carry their blocks: that is what uninstalling means.
+        // The oracle rightly reports claims that are deleted while CiliumNodes carry their blocks: uninstalling means
+        // that.
         rig.control_plane.allow("claim-deleted-while-carried", None, None).await?;
         // 3. and 4. Remove the finalizers, and delete the objects.
         for kind in [Kind::Block, Kind::Pool] {
@@ -54,7 +55,7 @@ async fn uninstalling_takes_no_address_from_a_pod_and_the_way_back_changes_none(
         let definitions = delete_definitions(rig).await?;
         ensure!(allocatable(rig).await? == before, "the definitions went, and CiliumNodes changed");
 
-        // Agents go on, and an agent that restarts finds its pods again.
+        // Agents keep running, and an agent that restarts finds its pods again.
         ensure!(holdings(&agents).await? == held, "addresses were lost");
         agents[0].restart(SOON).await?;
         agents[1].allocate("ns/afterwards").await.context("a pod without the controller")?;
@@ -108,7 +109,7 @@ async fn a_definition_that_is_being_deleted_is_named_as_the_cause() -> Result<()
     .await
 }
 
-/// What agents work from, as the server has it now: text, so that a byte counts.
+/// The fields that agents use, as the server has them now: as text, so that every byte counts.
 async fn allocatable(rig: &Rig) -> Result<BTreeMap<String, (String, String)>> {
     let listed = Kind::CiliumNode.api(&rig.cluster.client).list(&ListParams::default()).await?;
     Ok(listed
@@ -167,7 +168,7 @@ async fn wait_deleted(
     Ok(())
 }
 
-/// Installs the definitions again, and returns when their objects can be had.
+/// Installs the definitions again, and returns when their objects are available.
 async fn restore(rig: &Rig, definitions: Vec<CustomResourceDefinition>) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(rig.cluster.client.clone());
     for definition in definitions {

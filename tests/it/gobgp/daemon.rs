@@ -80,7 +80,7 @@ impl Daemon {
     }
 
     async fn wait_serving(&mut self) -> Result<()> {
-        // It has no channel to this process.
+        // The daemon can't notify this process, so this one polls.
         let first_table = eventually(SOON, async || table_of(&self.address).await);
         tokio::select! {
             table = first_table => table.map(drop).context("gobgpd does not serve"),
@@ -94,7 +94,7 @@ impl Daemon {
         Self::start_at(&self.folder, self.address.clone()).await
     }
 
-    /// Kills it; returns what starts it again.
+    /// Kills it. Returns the value that starts it again.
     pub(super) async fn stop(mut self) -> Result<Stopped> {
         self.child.kill().await?;
         Ok(Stopped { folder: self.folder.clone(), address: self.address.clone() })

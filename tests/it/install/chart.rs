@@ -1,5 +1,5 @@
-//! What the chart says about itself agrees: versions with the crate, values with their schema, and with their table in
-//! the documents. Needs no Helm.
+//! The facts about the chart agree: versions with the crate, values with their schema, and with their table in the
+//! documents. Needs no Helm.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

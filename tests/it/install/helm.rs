@@ -50,7 +50,7 @@ async fn every_step_of_a_release_serves_a_new_node(major: &str) -> Result<()> {
     under_oracle(Options { manifests: Vec::new(), ..Options::default() }, async |rig| {
         let (plane, cluster) = (&rig.control_plane, &rig.cluster);
         plane.keep_to_this_test();
-        // The rig needs the definitions to begin with, but those that count are the chart's.
+        // The rig needs the definitions at its start, but the chart's own count.
         kubectl(plane, &["delete", "-f", "crds"]).await?;
         helm(plane, major, &["install", NAME, CHART]).await?;
         kubectl(plane, &["wait", "--for=condition=Established", "-f", "crds"]).await?;
@@ -58,7 +58,7 @@ async fn every_step_of_a_release_serves_a_new_node(major: &str) -> Result<()> {
         let controller = start(plane, NAME, &[]).await?;
         let mut agents = vec![join(rig, "installed").await?];
 
-        // The controller that runs serves nodes while it is replaced; the new one has a right more.
+        // The running controller serves nodes while it is replaced; the new one has one more right.
         let later = later_chart()?;
         let chart = later.path().to_str().context("no UTF-8")?;
         helm(plane, major, &["upgrade", NAME, chart, "--set", "createCiliumNodes=true"]).await?;
@@ -75,7 +75,7 @@ async fn every_step_of_a_release_serves_a_new_node(major: &str) -> Result<()> {
         agents.push(join(rig, "rolled-back").await?);
         stop(controller).await?;
 
-        // What `kubectl scale` has set is neither a conflict nor undone.
+        // The number that `kubectl scale` has set is neither a conflict nor undone.
         let scale = ["-n", NAMESPACE, "scale", &format!("deployment/{NAME}"), "--replicas=3"];
         kubectl(plane, &scale).await?;
         for tag in ["later", "latest"] {
@@ -120,7 +120,7 @@ async fn make_uses_helm_where_it_is_installed() -> Result<()> {
     let plane = ControlPlane::start(bare).await?;
     for major in MAJORS {
         let program = format!("HELM={}", program(major).display());
-        // It takes over what was installed without Helm, by another image.
+        // It takes over the installation that was made without Helm, with another image.
         make(&plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
         let image = "registry.example.com:5000/nodeipam:2";
         let arguments = ["HELM_ARGS=--set createCiliumNodes=true", &program, &format!("IMAGE={image}")];
@@ -139,7 +139,7 @@ async fn make_uses_helm_where_it_is_installed() -> Result<()> {
         let left = kubectl(&plane, &["get", "--ignore-not-found", "-f", MANIFEST]).await?;
         ensure!(left.is_empty(), "left behind: {left}");
         kubectl(&plane, &["get", "-f", "crds"]).await?;
-        // Nothing to remove is no error.
+        // A repeated uninstall is no error.
         make(&plane, "uninstall", &[&program, "PURGE=1"]).await?;
     }
     plane.assert_clean().await
@@ -152,7 +152,7 @@ async fn runs(plane: &ControlPlane) -> Result<(String, bool)> {
     Ok((pod.containers[0].image.clone().unwrap_or_default(), creates))
 }
 
-/// Runs Helm as an administrator would, in the namespace of the controller, and returns what it said.
+/// Runs Helm as an administrator would, in the namespace of the controller, and returns its output.
 pub(super) async fn helm(plane: &ControlPlane, major: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program(major));
     command.args(arguments).args(["--namespace", NAMESPACE]);
@@ -204,7 +204,7 @@ async fn start(plane: &ControlPlane, name: &str, more: &[&str]) -> Result<Contro
     start_as(plane, deployment(plane, name).await?, &[ELECTED]).await
 }
 
-/// Ends a controller, which has had every right that it wanted.
+/// Stops a controller, and fails if it lacked a right.
 async fn stop(controller: Controller) -> Result<()> {
     let log = std::fs::read_to_string(controller.log())?;
     ensure!(!log.to_lowercase().contains("forbidden"), "it wants more rights than it has:\n{log}");

@@ -1,5 +1,5 @@
-//! The image's recipe: what can be said of it without a daemon, and without a build. `make static` runs its build steps
-//! in a copy of what `.dockerignore` lets through.
+//! The image's recipe: the facts that need neither a daemon nor a build. `make static` runs its build steps in a copy
+//! of the files that `.dockerignore` keeps.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn image_is_built_by_a_compiler_that_is_new_enough() {
     assert!(image >= wanted, "{image:?} < {wanted:?}");
 }
 
-/// What `.dockerignore` lets through must be a package that cargo can read, with everything that the recipe copies.
+/// The files that `.dockerignore` keeps must be a package that cargo can read, with everything that the recipe copies.
 #[test]
 fn image_is_built_from_all_that_it_needs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

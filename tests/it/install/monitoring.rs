@@ -1,9 +1,9 @@
-//! An installation with monitoring as one piece: Helm installs the chart with the metrics port, the `ServiceMonitor`, the
-//! alerts and the dashboard; two replicas run with what it rendered, and a real Prometheus scrapes and alerts as the
-//! Prometheus Operator would have it do.
+//! A complete installation with monitoring. Helm installs the chart with the metrics port, the `ServiceMonitor`, the
+//! alerts and the dashboard. Two replicas run with its objects, and a real Prometheus scrapes and alerts as under the
+//! Prometheus Operator.
 //!
-//! There is no operator and no kubelet: the test makes files of a Secret, a job of a `ServiceMonitor`, and rules of a
-//! `PrometheusRule`, all as the API server has them. Ports are free ones instead of those of the values.
+//! There is no operator and no kubelet. The test turns a Secret into files, a `ServiceMonitor` into a job, and a
+//! `PrometheusRule` into rules, all as the API server has them. Free ports replace those of the values.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ async fn an_installation_with_monitoring_is_scraped_and_its_alerts_fire_and_reso
     under_oracle(Options { manifests: Vec::new(), ..Options::default() }, async |rig| {
         let (plane, cluster) = (&rig.control_plane, &rig.cluster);
         plane.keep_to_this_test();
-        // The rig needs the definitions to begin with, but those that count are the chart's.
+        // The rig needs the definitions at its start, but the chart's own count.
         kubectl(plane, &["delete", "-f", "crds"]).await?;
         define(plane).await?;
         let files = Files::new()?;

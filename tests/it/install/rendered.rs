@@ -1,5 +1,5 @@
-//! What the chart renders: the files that are committed, in every branch of its templates, by both majors of Helm; and
-//! the values that it refuses.
+//! The chart's output: the committed files, in every branch of its templates, by both majors of Helm. Also the values
+//! that it refuses.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether a command of Helm succeeds, and what it says.
+/// Whether a command of Helm succeeds, and its output.
 fn run(major: &str, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(program(major)).args(arguments).current_dir(root()).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
@@ -43,7 +43,7 @@ fn files_are_what_the_chart_renders() {
         for file in files {
             let rendered = std::fs::read_to_string(out.path().join(&file)).unwrap();
             let committed = std::fs::read_to_string(root().join(&file)).unwrap_or_default();
-            // Helm 4 ends documents with an empty line.
+            // In Helm 4 documents have an empty line at the end.
             let lines = |text: &str| {
                 text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
             };
@@ -53,8 +53,8 @@ fn files_are_what_the_chart_renders() {
     }
 }
 
-/// The notes that Helm prints, as they are committed: a first pool that is valid, and which numbers of replicas need a
-/// word more.
+/// The notes that Helm prints are as committed. They have a valid first pool, and a further note for the numbers of
+/// replicas that need one.
 #[test]
 fn notes_have_a_valid_first_pool_and_say_what_replicas_need() {
     let notes = |n: usize| {

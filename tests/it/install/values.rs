@@ -1,5 +1,5 @@
-//! What an administrator changes about the installation stays or comes as a whole: the number of replicas over an
-//! upgrade, and a flag together with the right that it needs, because one value of the chart renders both.
+//! Changes by an administrator to the installation survive or are complete. The number of replicas survives an upgrade.
+//! A flag comes with the right that it needs, because one value of the chart renders both.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -43,7 +43,7 @@ async fn replicas(plane: &ControlPlane) -> Result<Option<i32>> {
     Ok(deployments.get(NAME).await?.spec.context("no spec")?.replicas)
 }
 
-/// What the manifests did before: `replicas: 1` was applied with everything else.
+/// The effect of earlier manifests: `replicas: 1` was applied with everything else.
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrade_of_a_deployment_that_was_applied_with_replicas_keeps_their_number() -> Result<()> {
     let bare = Options { crds: Vec::new(), manifests: Vec::new(), ..Options::of(Families::V4) };
@@ -69,7 +69,7 @@ async fn the_right_to_create_ciliumnodes_comes_with_its_value() -> Result<()> {
         cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).select(ZONE, "a")).await?;
         cluster.create_node(&NodeSpec::new("n0").label(ZONE, "a")).await?;
 
-        // The flag alone: it says what is missing, and nodes are served as without it.
+        // The flag alone: the log reports the missing right, and nodes are served as without the flag.
         let controller = start_with(plane, &["--create-ciliumnodes"]).await?;
         let needs = "needs the right to create ciliumnodes";
         controller.wait_logged(needs, SOON).await?;
@@ -96,7 +96,7 @@ async fn the_right_to_create_ciliumnodes_comes_with_its_value() -> Result<()> {
         let log = std::fs::read_to_string(controller.log())?;
         ensure!(!log.contains(needs), "{log}");
 
-        // The installation without it takes the right back.
+        // The installation without it revokes the right.
         make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
         wait_granted(plane, "default", &[]).await?;
         Ok((agent, controller))
@@ -113,7 +113,7 @@ async fn the_right_to_patch_nodes_comes_with_its_mode() -> Result<()> {
         cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).select(ZONE, "a")).await?;
         cluster.create_node(&NodeSpec::new("n0").label(ZONE, "a")).await?;
 
-        // The mode alone: it says what is missing.
+        // The mode alone: the log reports the missing right.
         let controller = start_with(plane, &[]).await?;
         controller.wait_logged("needs the right to patch Nodes", SOON).await?;
 
@@ -129,7 +129,7 @@ async fn the_right_to_patch_nodes_comes_with_its_mode() -> Result<()> {
         };
         cluster.wait_until("the block of the Node", SOON, has_its_block).await?;
 
-        // The installation without it takes the right back.
+        // The installation without it revokes the right.
         make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
         wait_granted(plane, "default", &[]).await?;
         Ok(controller)

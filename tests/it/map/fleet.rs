@@ -1,5 +1,5 @@
-//! A cluster of any number of nodes for pictures. Each 500 nodes have four pools: one is nearly full, one is fragmented,
-//! one drains, and one has two families, foreign addresses, and a block on two nodes.
+//! A cluster of any number of nodes, for pictures. Each 500 nodes have four pools: one is nearly full, one is
+//! fragmented, one drains, and one has two families, foreign addresses, and a block on two nodes.
 
 use std::collections::BTreeSet;
 
@@ -104,7 +104,7 @@ impl Objects {
         self.claims.push(object::<Claims>(&json!({"metadata": metadata(&block_name(cidr)), "spec": spec})));
     }
 
-    /// A block that a node holds. Its agent uses up to this many percent of it.
+    /// A block that a node holds. Its agent uses at most this percentage of it.
     fn held(&mut self, cidr: Cidr, pool: &str, node: &str, state: &str, most: u128, on: &mut Carried) {
         self.claim(cidr, pool, node, state);
         on.pod_cidrs.push(cidr.to_string());

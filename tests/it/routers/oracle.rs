@@ -1,5 +1,5 @@
-//! The oracle of tests with real routers: the table at a quiet point, and the routes that may never have been there. Another
-//! router than that of the lab has the addresses of nodes in place of their names.
+//! The oracle of tests with real routers: the table at a quiet point, and the routes that must never have existed.
+//! Routers other than that of the lab have the addresses of nodes in place of their names.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(crate) fn expected(rig: &Rig) -> Result<BTreeSet<Route>> {
     Ok(routes)
 }
 
-/// Returns when the router has just the routes that follow from the claims, and so many nodes have some.
+/// Returns when the router has exactly the routes that follow from the claims, and this number of nodes have some.
 pub(super) async fn wait_right(rig: &Rig, lab: &Lab, n_nodes: usize) -> Result<BTreeSet<Route>> {
     insist_for(rig, QUIET_WITHIN, async || {
         let (expected, found) = (expected(rig)?, lab.table().await?);
@@ -51,15 +51,15 @@ pub(super) async fn wait_right(rig: &Rig, lab: &Lab, n_nodes: usize) -> Result<B
     .await
 }
 
-/// Fails if the router ever had an address by way of two nodes. Returns the number of changes. To be called at a quiet point:
-/// the log has to lead to the table, or it proves nothing.
+/// Fails if the router ever had an address by way of two nodes. Returns the number of changes. Must be called at a
+/// quiet point: unless the log leads to the table, it proves nothing.
 pub(super) async fn assert_never_two_ways(lab: &Lab) -> Result<usize> {
     let changes = lab.changes().await?;
     never_two_ways(&changes, &lab.table().await?)?;
     Ok(changes.len())
 }
 
-/// The same of these changes, which have to lead to this table.
+/// As [`assert_never_two_ways`], for these changes, which must lead to this table.
 pub(crate) fn never_two_ways(changes: &[Change], found: &[Route]) -> Result<()> {
     let mut routes = BTreeSet::new();
     for change in changes {
@@ -79,12 +79,13 @@ pub(crate) fn never_two_ways(changes: &[Change], found: &[Route]) -> Result<()> 
     Ok(())
 }
 
-/// Fails if a session went down, or the router lacked an address of a node that it had, since the change with this number.
+/// Fails if a session went down, or the router lacked an address of a node that it had, since the change with this
+/// number.
 pub(super) async fn assert_no_flap(lab: &Lab, node: &str, from: usize) -> Result<()> {
     no_flap(&lab.changes().await?, node, from)
 }
 
-/// The same of these changes.
+/// As [`assert_no_flap`], for these changes.
 pub(crate) fn no_flap(changes: &[Change], node: &str, from: usize) -> Result<()> {
     let mut routes = BTreeSet::new();
     let mut had = AddressSet::default();
@@ -116,7 +117,7 @@ pub(super) fn up(changes: &[Change], node: &str) -> BTreeSet<String> {
     up
 }
 
-/// Returns when so many sessions of a node are up.
+/// Returns when this number of sessions of a node are up.
 pub(super) async fn wait_sessions(rig: &Rig, lab: &Lab, node: &str, count: usize) -> Result<()> {
     insist_for(rig, QUIET_WITHIN, async || {
         let up = up(&lab.changes().await?, node);

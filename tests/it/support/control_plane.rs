@@ -119,7 +119,8 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     /// Starts the servers and returns when they answer. Dropping this stops them.
     ///
-    /// # Panics If the binary was not built: a missing binary must not let a test pass.
+    /// # Panics
+    /// If the binary was not built: a missing binary must not let a test pass.
     pub(crate) async fn start(options: Options) -> Result<Self> {
         let servers = Servers::start(&options).await?;
         Self::with(servers, options, false).await
@@ -295,7 +296,8 @@ pub(crate) enum Collect {
 
 /// The path of a program that `make tools` builds, or that `variable` names.
 ///
-/// # Panics If it is missing: a missing program must not let a test pass.
+/// # Panics
+/// If it is missing: a missing program must not let a test pass.
 pub(crate) fn tool(variable: &str, name: &str) -> PathBuf {
     let path = std::env::var_os(variable)
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("build/bin").join(name), PathBuf::from);

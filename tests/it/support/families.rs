@@ -1,4 +1,4 @@
-//! Which address families the agents of a cluster run.
+//! The address families that the agents of a cluster run.
 
 use std::net::IpAddr;
 

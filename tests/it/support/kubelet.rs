@@ -18,7 +18,7 @@ pub(crate) fn pods(client: &Client) -> Api<Pod> {
     Api::namespaced(client.clone(), "kube-system")
 }
 
-/// Creates the Pod of an agent of this release.
+/// Creates the Pod of an agent of this version.
 pub(crate) async fn create_agent_pod(client: &Client, name: &str, node: &str, release: &str) -> Result<()> {
     let image = format!("registry.example.com:5000/cilium:v{release}");
     let pod = serde_json::from_value(json!({

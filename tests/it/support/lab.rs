@@ -1,4 +1,5 @@
-//! A small network of real routers: a BIRD, and nodes that run FRR with frr-k8s's own daemon and reloader (`tests/routes/lab`).
+//! A small network of real routers: a BIRD, and nodes that run FRR with frr-k8s's own daemon and reloader
+//! (`tests/routes/lab`).
 //!
 //! The nodes follow the API server of the test, and report to it. Nothing here knows their claims.
 
@@ -49,7 +50,7 @@ pub(crate) struct Route {
     pub(crate) via: String,
 }
 
-/// A route or a session that came or went, as the router logs it.
+/// A route or a session that appeared or disappeared, as the router logs it.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Change {
     /// Seconds of the system's clock.
@@ -66,7 +67,7 @@ impl Lab {
     /// Starts the router alone.
     ///
     /// # Panics
-    /// If a program was not built, or is not installed: no test may pass because of that.
+    /// If a program was not built, or is not installed: a missing program must not let a test pass.
     pub(crate) async fn start(rig: &Rig, sessions: Sessions) -> Result<Self> {
         let lab = tool("NODEIPAM_FRR_LAB", "frr-lab");
         for program in ["/usr/lib/frr/bgpd", "/usr/lib/frr/frr-reload.py", "/usr/sbin/bird"] {
@@ -135,7 +136,7 @@ impl Lab {
         Ok(routes)
     }
 
-    /// All that came and went, in order.
+    /// All routes and sessions that appeared or disappeared, in order.
     pub(crate) async fn changes(&self) -> Result<Vec<Change>> {
         read(&self.ask(json!({"cmd": "changes"})).await?["changes"])
     }
@@ -158,7 +159,7 @@ fn read<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<Vec<T>> {
     if value.is_null() { Ok(Vec::new()) } else { Ok(serde_json::from_value(value.clone())?) }
 }
 
-/// A command that runs as root: FRR gives up its rights only where it has them.
+/// A command that runs as root: FRR drops its rights only where it has them.
 fn as_root() -> Command {
     // Its owner is the user of this process.
     if std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {

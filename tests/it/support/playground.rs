@@ -12,7 +12,7 @@ use super::controller::{Controller, ELECTED};
 /// Agents write each second here, so a drain need not wait for the default of 30 s either.
 const FLAGS: &[&str] = &[ELECTED, "--usage-query-interval", "5s"];
 
-/// The controller as an installation runs it, but for its periods.
+/// The controller as an installation runs it, except for its periods.
 pub(crate) async fn start_controller(plane: &ControlPlane) -> Result<Controller> {
     Controller::start_ready(plane, FLAGS).await
 }

@@ -1,4 +1,4 @@
-//! Signals: to other processes, and those that ask this one to end.
+//! Signals: to other processes, and those that ask this one to exit.
 
 use anyhow::{Result, ensure};
 use tokio::process::Command;
@@ -12,7 +12,7 @@ pub(crate) async fn send(pid: impl std::fmt::Display, signal: &str) -> Result<()
     Ok(())
 }
 
-/// The ways in which a person or a system asks a program to end.
+/// The signals by which a person or a system asks a program to exit.
 pub(crate) struct Interrupts([Signal; 3]);
 
 impl Interrupts {
