@@ -1,8 +1,8 @@
-//! Routes in a real router: FRRConfigurations that frr-k8s's own daemons turn into FRR's configuration, on nodes that are
+//! Routes in a real router: frr-k8s's own daemons turn FRRConfigurations into FRR's configuration. The nodes are
 //! network namespaces, with a BIRD as their peer.
 //!
-//! At each quiet point the router has just the prefixes that the claims say, by the right nodes; and its log says that it
-//! never had one by way of two.
+//! At each quiet point the router has exactly the prefixes that the claims say, by the right nodes. Its log says that
+//! it never had one by way of two.
 
 mod at_length;
 mod incident;
@@ -95,7 +95,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Pods come to a node until it has so many blocks of each family. Returns their number: they are `ns/many-0`, ….
+    /// Starts pods on a node until it has this number of blocks of each family. Returns the number of its pods
+    /// `ns/many-0`, ….
     async fn grow(&self, rig: &Rig, name: &str, n_blocks: usize) -> Result<usize> {
         let agent = self.agents.get(name).with_context(|| format!("{name} has no agent"))?;
         let n_pods = Cell::new(0);

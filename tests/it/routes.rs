@@ -1,6 +1,7 @@
-//! Routes by FRRConfigurations, on a real API server with frr-k8s's own definitions: one object per node, with the prefixes of its blocks.
+//! Routes by FRRConfigurations, on a real API server with frr-k8s's own definitions: one object per node, with the
+//! prefixes of its blocks.
 //!
-//! No daemon runs here: the test plays it where a block waits for its word.
+//! No daemon runs here: the test plays it where a block waits for its report.
 
 mod at_length;
 
@@ -78,7 +79,7 @@ pub(crate) async fn of_node(rig: &Rig, node: &str) -> Result<DynamicObject> {
     configurations(rig).0.get(name_of(&node.into()).as_str()).await.context("no FRRConfiguration")
 }
 
-/// Returns the FRRConfiguration of a node when it announces just the blocks that the node has, so many of them, with
+/// Returns the FRRConfiguration of a node when it announces exactly the blocks of the node, this number of them, with
 /// everything of the template.
 async fn wait_announced(rig: &Rig, node: &str, hold_time: &str, n_blocks: usize) -> Result<DynamicObject> {
     insist(rig, async || {

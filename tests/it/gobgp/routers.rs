@@ -1,7 +1,7 @@
-//! Routes in a real router: a BIRD that has a session to gobgpd as the how-to page shows it. The controller sends no BGP.
+//! Routes in a real router: a BIRD with a session to gobgpd, as the how-to page shows it. The controller sends no BGP.
 //!
-//! At each quiet point the router has just the prefixes that the claims say, by the addresses of the right nodes; and its log
-//! says which routes it never had, or never lacked.
+//! At each quiet point the router has exactly the prefixes that the claims say, by the addresses of the right nodes.
+//! Its log says which routes it never had, or never lacked.
 
 mod at_length;
 
@@ -29,8 +29,8 @@ use crate::support::views::Published;
 /// The page with the configuration of gobgpd.
 const PAGE: &str = include_str!("../../../docs/how-to/gobgp.md");
 
-/// How long gobgpd waits after a start before it sends routes, in tests that have no minute for that. The controller adds its
-/// paths within a few seconds.
+/// How long gobgpd waits after a start before it sends routes, in tests that have no minute for that. The controller
+/// adds its paths within a few seconds.
 const SHORT: Duration = Duration::from_secs(15);
 
 /// The same on the page.
@@ -74,7 +74,8 @@ async fn start(rig: &Rig, deferral: Duration) -> Result<(Bird, Daemon)> {
     Ok((bird, daemon))
 }
 
-/// Returns the next hops when the router has just the routes that follow from the claims, and so many nodes have some.
+/// Returns the next hops when the router has exactly the routes that follow from the claims, and this number of nodes
+/// have some.
 async fn wait_right(rig: &Rig, bird: &Bird, n_nodes: usize) -> Result<BTreeSet<Route>> {
     insist_for(rig, QUIET_WITHIN, async || {
         let expected = expected(rig)?;
@@ -151,7 +152,7 @@ async fn the_router_keeps_its_routes_through_restarts_of_the_controller_and_the_
         let is_new = |change: &&Change| change.what == "added" && !is_of_first(change);
         ensure!(changes.len() == 2 && changes.iter().all(is_new), "{changes:#?}");
 
-        // The daemon is killed, and starts anew with an empty table.
+        // The daemon is killed, and restarts with an empty table.
         let quiet = bird.changes()?.len();
         let daemon = daemon.restart().await?;
         wait_restarted(rig, &bird, 1).await?;

@@ -61,7 +61,7 @@ async fn refusal(
     }
 }
 
-/// Returns when the server has taken in the policies, which this question shows. It takes them in by itself, without news.
+/// Returns when the server has taken in the policies, as the check shows. It takes them in by itself, without news.
 async fn wait_active(is_active: impl AsyncFn() -> Result<bool>) -> Result<()> {
     eventually(SOON, async || {
         ensure!(is_active().await?, "the policies are not active");

@@ -11,7 +11,7 @@ use crate::support::control_plane::Options;
 /// More states than any command causes.
 const MAX_WORLDS: usize = 2000;
 
-/// With so many it is time to check which of them match the agent.
+/// From this number on it is time to check which states match the agent.
 const MANY: usize = 40;
 
 /// The number of states that a failure shows.

@@ -22,7 +22,7 @@ use super::peer::Speaker;
 use super::servers::{START_TIMEOUT, Servers};
 use super::tails;
 
-/// kube-apiserver may wait a minute for requests in flight before it exits.
+/// When asked to exit, kube-apiserver may wait a minute for requests in flight.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// For every other command. The oracle first catches up with the store.

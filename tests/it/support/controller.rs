@@ -228,7 +228,7 @@ pub(crate) async fn get(address_file: &Path, path: &str) -> Result<(u16, String)
     Ok((code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
 }
 
-/// The next writes of a fresh controller, and the reads before them, one line each.
+/// The writes that a fresh controller would send now, or the reads before them, one line each.
 pub(crate) async fn dry_run(control_plane: &ControlPlane) -> Result<Vec<String>> {
     let text = dry_run_output(control_plane).await?;
     let proposed: Vec<_> =

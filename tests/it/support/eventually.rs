@@ -1,5 +1,5 @@
-//! Polls for facts that nothing announces: of a Prometheus, of a port of the product, or of the API server itself. For
-//! facts that ring a bell, [`super::cluster::Cluster::wait_for`] waits.
+//! Polls for changes that nothing announces: in a Prometheus, at a port of the product, or inside the API server. For
+//! changes that ring a bell, [`super::cluster::Cluster::wait_for`] waits.
 
 use std::time::Duration;
 

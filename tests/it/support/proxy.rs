@@ -304,7 +304,7 @@ impl Proxy {
         &self.kubeconfig
     }
 
-    /// Lets `fault` happen to `requests`. Each request has at most one fault: the one that was planted first.
+    /// Lets `fault` happen to `requests`. Each request has at most one fault: the first planted one that is due.
     pub(crate) fn plant(&self, requests: Requests, fault: Fault, often: Often) -> Planted {
         let rule =
             Rule { requests, fault, often, fired: AtomicUsize::new(0), over: watch::Sender::new(false) };

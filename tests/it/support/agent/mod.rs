@@ -52,7 +52,7 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     /// Cilium's own agents only: the kubeconfig by which it finds a server that is not the usual one, such as a proxy.
     pub(crate) server: Option<PathBuf>,
-    /// The meaning of a pod's address that could not be restored.
+    /// Whether the test fails if a pod's address could not be restored.
     pub(crate) losses: Losses,
 }
 
@@ -80,7 +80,7 @@ impl Release {
     }
 }
 
-/// The meaning of a pod that has lost its network.
+/// Whether the test fails if a pod has lost its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Losses {
     /// The test has failed.

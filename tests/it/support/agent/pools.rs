@@ -32,7 +32,7 @@ pub(super) struct Pools {
     released: BTreeSet<IpNet>,
     /// Removed while in use: nothing is allocated from them any more.
     removed: BTreeSet<IpNet>,
-    /// The owners whose requests were refused.
+    /// The owners whose requests failed.
     pending: BTreeSet<(Family, String)>,
     /// Whether the pods of the machine are restored. Before, nothing is given back.
     has_restored: bool,
