@@ -1,4 +1,5 @@
-//! Tests that `docs/operations.md`, the table of states in `docs/invariants.md`, and the alerts say what the program says.
+//! Tests that `docs/operations.md`, the table of states in `docs/invariants.md`, and the alerts say what the program
+//! says.
 //!
 //! Names, defaults and moves are compared in both directions, so that the documents and the code can't disagree.
 

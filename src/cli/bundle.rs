@@ -57,9 +57,9 @@ const KINDS: [(&str, &[&str], &str, &str); 13] = [
 
 /// Write objects, findings, settings, events, metrics and logs into one file for support.
 ///
-/// `status`, `why`, `who`, `check`, `plan`, `preflight` and `routes` read it with --from instead of a cluster. It contains no Secrets. The
-/// environment, arguments, volumes and annotations of Pods are removed. The file names everything that was left out, and
-/// the causes.
+/// `status`, `why`, `who`, `check`, `plan`, `preflight` and `routes` read it with --from instead of a cluster. It
+/// contains no Secrets. The environment, arguments, volumes and annotations of Pods are removed. The file names
+/// everything that was left out, and the causes.
 ///
 /// Exit codes: 0 written, 2 the cluster could not be read or the file could not be written.
 #[derive(Debug, clap::Args)]

@@ -16,11 +16,11 @@ const UNREADABLE: u8 = 2;
 
 /// Convert pools of other systems into NodeIPPools: Calico's IPPool, ClusterCIDR, and CiliumPodIPPool.
 ///
-/// It prints YAML for `kubectl apply`, after the same checks as `validate`, and reads no cluster. A range from one address
-/// to another becomes CIDRs. A disabled IPPool becomes a pool whose CIDR is Cordoned.
+/// It prints YAML for `kubectl apply`, after the same checks as `validate`, and reads no cluster. A range from one
+/// address to another becomes CIDRs. A disabled IPPool becomes a pool whose CIDR is Cordoned.
 ///
-/// A setting that a NodeIPPool can't express is refused with file, line and field, and its object is left out. Settings that
-/// have no effect here are named as notes on standard error. Documents of other kinds are skipped.
+/// A setting that a NodeIPPool can't express is refused with file, line and field, and its object is left out. Settings
+/// that have no effect here are named as notes on standard error. Documents of other kinds are skipped.
 ///
 /// Exit codes: 0 all converted, 1 an object was refused, 2 a file could not be read or has no such object.
 #[derive(Debug, clap::Args)]

@@ -16,7 +16,8 @@ pub(super) const OBSERVATION: &str = "Observation";
 #[derive(Debug, Clone, clap::Args)]
 #[allow(clippy::struct_field_names, reason = "the names are those of the flags")]
 pub(super) struct MetricsPort {
-    /// Address of /metrics and /map for other hosts, over TLS and for users with a bearer token; `:PORT` for all addresses.
+    /// Address of /metrics and /map for other hosts, over TLS and for users with a bearer token; `:PORT` for all
+    /// addresses.
     ///
     /// The API server checks the token (TokenReview), and whether its user may get the path (SubjectAccessReview). That
     /// needs the rights of the ClusterRole system:auth-delegator.

@@ -26,8 +26,8 @@ use crate::controller::tasks::Tasks;
 use crate::telemetry::access::Access;
 use crate::telemetry::{Telemetry, http, logs, scrape};
 
-/// The number of threads beside that of the loop: they mostly wait for the server. The default is a thread per core, which
-/// costs memory on a large machine, because the allocator keeps free memory for each thread.
+/// The number of threads beside that of the loop: they mostly wait for the server. The default is a thread per core,
+/// which costs memory on a large machine, because the allocator keeps free memory for each thread.
 const N_WORKERS: usize = 2;
 
 /// Runs the controller, or its dry run.

@@ -1,7 +1,7 @@
 //! `cilium-node-ipam validate`: checks files of pools without a cluster.
 //!
-//! Asks [`crate::wire::check`] about the [`documents`](super::documents) in them, and prints. Knows no rule of one object itself, only where
-//! several contradict each other.
+//! Asks [`crate::wire::check`] about the [`documents`](super::documents) in them, and prints. Knows no rule of one
+//! object itself, only where several contradict each other.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -80,9 +80,9 @@ pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow:
     complete(&lister, options, mode, freeze, agents, [pools, claims, nodes, cilium_nodes]).await
 }
 
-/// As [`list_cluster`], for a cluster that lacks kinds or rights. A kind that can't be listed is empty in the world, and is
-/// returned with the cause. A kind that the server does not serve has no objects. Only a server that does not answer is an
-/// error.
+/// As [`list_cluster`], for a cluster that lacks kinds or rights. A kind that can't be listed is empty in the world,
+/// and is returned with the cause. A kind that the server does not serve has no objects. Only a server that does not
+/// answer is an error.
 pub async fn list_readable(
     clients: &Clients,
     options: &GatherOptions,

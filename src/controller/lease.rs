@@ -42,7 +42,8 @@ pub use record::{LAST_WRITE, VERSION};
 /// The name of the Lease. It is fixed, so that two installations in one cluster exclude each other.
 pub const NAME: &str = FIELD_MANAGER;
 
-/// How many versions of the Lease that the watch has shown may wait. Only the last matters, and each is taken in at once.
+/// How many versions of the Lease that the watch has shown may wait. Only the last matters, and each is taken in at
+/// once.
 const CAPACITY: usize = 4;
 
 /// How long the process waits before it exits until its Lease is given back. The kubelet grants it 30 s in all, and

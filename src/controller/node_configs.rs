@@ -1,7 +1,7 @@
 //! CiliumNodeConfigs, which are followed beside the world, or read once. Knows no policy.
 //!
-//! They lie beside `cilium-config`, where the agents' Pods look for them. Where their definition is not installed, there are
-//! none.
+//! They lie beside `cilium-config`, where the agents' Pods look for them. Where their definition is not installed,
+//! there are none.
 
 use super::client::{Clients, ReadError};
 use super::input::Input;
@@ -155,8 +155,8 @@ mod tests {
         assert!(waited < Duration::from_secs(1), "{waited:?}");
     }
 
-    /// As when a definition changes its versions, is deleted, and comes back. While one version takes the place of another
-    /// a server may serve neither for a moment.
+    /// As when a definition changes its versions, is deleted, and comes back. While one version takes the place of
+    /// another a server may serve neither for a moment.
     #[tokio::test(start_paused = true)]
     async fn a_kind_is_followed_through_its_versions_and_its_end() {
         let served: std::sync::Mutex<(usize, usize)> = std::sync::Mutex::default();

@@ -335,8 +335,8 @@ impl Reporter {
         }
     }
 
-    /// The findings of a plan replace those of the node's last plan. Where this plan stopped before it had seen everything,
-    /// those stay too. A new finding is logged, and becomes an event.
+    /// The findings of a plan replace those of the node's last plan. Where this plan stopped before it had seen
+    /// everything, those stay too. A new finding is logged, and becomes an event.
     fn findings_of(&mut self, plan: &NodePlan, subject: Option<&Subject>, pool_wait: PoolWait) {
         let known = self.findings.remove(&plan.node).unwrap_or_default();
         for finding in &plan.findings {

@@ -1,5 +1,5 @@
-//! Asks the API server about the tokens of scrapers: who a token is of (TokenReview), and whether that user may get a path
-//! (SubjectAccessReview).
+//! Asks the API server about the tokens of scrapers: who a token is of (TokenReview), and whether that user may get a
+//! path (SubjectAccessReview).
 //!
 //! Decides nothing, and keeps no answer.
 

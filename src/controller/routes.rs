@@ -26,7 +26,8 @@ pub(super) const SPEAKERS: [(&str, SpeakerKind); 2] = [
     ("watch ciliumbgppeeringpolicies", SpeakerKind::PeeringPolicy),
 ];
 
-/// The pause before a GoBGP daemon is asked again for its changes. Routers wait for the paths of one that has restarted.
+/// The pause before a GoBGP daemon is asked again for its changes. Routers wait for the paths of one that has
+/// restarted.
 const FOLLOWED_AGAIN: Duration = Duration::from_secs(1);
 
 /// How routes are announced.

@@ -288,8 +288,8 @@ impl<V: SideKind> SideWatch<V> {
         })
     }
 
-    /// The server does not know the kind: reports that there are none, if that is new, and waits. Returns whether the loop
-    /// still takes news.
+    /// The server does not know the kind: reports that there are none, if that is new, and waits. Returns whether the
+    /// loop still takes news.
     async fn are_none(&self, following: &mut Following<'_, V>) -> bool {
         let watches = following.watches;
         following.n_unknown = following.n_unknown.saturating_add(1);

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::events;
 use crate::model::names::NodeName;
 
-/// The time after which a node that still waits is reported again. The API server forgets events after an hour, unless its
-/// flag `--event-ttl` says otherwise, so a node that waits always has one.
+/// The time after which a node that still waits is reported again. The API server forgets events after an hour, unless
+/// its flag `--event-ttl` says otherwise, so a node that waits always has one.
 pub(super) const REPEAT: Duration = Duration::from_secs(45 * 60);
 
 /// How many nodes that lack the same are reported one by one. More than these are reported as one group.

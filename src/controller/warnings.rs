@@ -1,5 +1,5 @@
-//! Logs the warnings of the API server, each text once: that it will stop serving a version of a kind, for one. They come
-//! in the header `Warning` (RFC 7234, section 5.5).
+//! Logs the warnings of the API server, each text once: that it will stop serving a version of a kind, for one. They
+//! come in the header `Warning` (RFC 7234, section 5.5).
 //!
 //! Does not know which request an answer is for.
 

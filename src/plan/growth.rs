@@ -25,8 +25,8 @@ use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase, QueryState};
 use crate::publisher::demand::Demand;
 
-/// How long a node waits before it asks its pools again, if they have no replacement for a block that must leave. The node
-/// lacks nothing itself, so it is not among those that are decided again when blocks become free.
+/// How long a node waits before it asks its pools again, if they have no replacement for a block that must leave. The
+/// node lacks nothing itself, so it is not among those that are decided again when blocks become free.
 const REPLACEMENTS_AGAIN: Duration = Duration::from_secs(30);
 
 /// How long the number of Pods from a read of a node counts while its agent is silent. A list of Pods is expensive

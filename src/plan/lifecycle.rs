@@ -170,8 +170,8 @@ fn is_released_by_agent(world: &World, publisher: &Publisher, claim: &Claim, car
         && !is_carried(world, claim)
 }
 
-/// Whether a block on its carrier will be removed, or was removed and its agent kept it (`Subject::remove_blocks`). Then
-/// its presence on the carrier does not prove that the agent refuses to release it.
+/// Whether a block on its carrier will be removed, or was removed and its agent kept it (`Subject::remove_blocks`).
+/// Then its presence on the carrier does not prove that the agent refuses to release it.
 fn must_be_removed(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     publisher.removes_with_query()
         && world.must_leave(claim)
@@ -269,7 +269,8 @@ fn next_if_unused(world: &World, publisher: &Publisher, draft: &mut Draft, claim
             if is_leaving && node.uid == claim.node_uid {
                 NextOfReleasing::Continues
             } else {
-                // It may have been published and no user gave it up; or it is in use after all, or its Node is another one.
+                // It may have been published and no user gave it up; or it is in use after all, or its Node is another
+                // one.
                 NextOfReleasing::HeldFor(node.uid.clone())
             }
         }

@@ -15,7 +15,7 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 use crate::world::World;
 
-/// A new claim of a block for a node. `created_for` is the present CiliumNode, if no earlier one can have carried the
+/// A new claim of a block for a node. `created_for` is the present carrier, if no earlier one can have carried the
 /// block.
 pub(super) fn create_claim(
     node: &Node,
@@ -65,8 +65,8 @@ fn recreate(lost: &Claim, node_uid: &Uid, now: Now) -> Request {
 }
 
 impl Subject<'_> {
-    /// Claims the blocks of the carrier that have no claim, lie in a pool, and have addresses that its agent can assign. Which other CiliumNodes have carried
-    /// them is unknown.
+    /// Claims the blocks of the carrier that have no claim, lie in a pool, and have addresses that its agent can
+    /// assign. It is unknown which other CiliumNodes have carried them.
     pub(super) fn claim_carried_blocks(&self, now: Now) -> Vec<Request> {
         let has_no_claim = |cidr: Cidr| {
             self.world.claim(cidr).is_none()

@@ -34,8 +34,8 @@ impl Subject<'_> {
     /// Claims a new primary block in each family in which the node holds only draining blocks. Returns whether the
     /// first publication waits for such a claim.
     ///
-    /// The node gets its old blocks alone if its pools or its limits allow no other block, or if a write about the node has just
-    /// failed.
+    /// The node gets its old blocks alone if its pools or its limits allow no other block, or if a write about the node
+    /// has just failed.
     fn awaits_new_primaries(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         if !self.publisher.has_primary_blocks() {
             return false;

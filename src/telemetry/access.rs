@@ -22,8 +22,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::debug;
 
-/// How long an answer of the API server counts, as in the components of Kubernetes. A right that is removed counts for that
-/// long.
+/// How long an answer of the API server counts, as in the components of Kubernetes. A right that is removed counts for
+/// that long.
 const COUNTS_FOR: Duration = Duration::from_secs(10);
 
 /// The maximum number of answers in memory, many times the number of scrapers. Each has about a hundred bytes.

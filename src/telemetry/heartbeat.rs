@@ -16,8 +16,8 @@ pub const INTERVAL: Duration = Duration::from_secs(2);
 /// its timers, and requests run in tasks of their own, so thirty missed beats are a defect.
 pub const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
-/// How long the loop may be without a beat before the process no longer renews its lease. It is as long as five beats: a
-/// self-check of a large cluster takes less.
+/// How long the loop may be without a beat before the process no longer renews its lease. It is as long as five beats:
+/// a self-check of a large cluster takes less.
 pub const FRESH: Duration = Duration::from_secs(10);
 
 /// The heartbeat of the loop.

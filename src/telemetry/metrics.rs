@@ -80,8 +80,8 @@ fn of_requests() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }
 
-/// Buckets from 50 ms, because a grant is two writes, to four hours: a node then waits for a person. The threshold of the
-/// alert on slow grants is one of them, so that a quantile beside it is not a guess.
+/// Buckets from 50 ms, because a grant is two writes, to four hours: a node then waits for a person. The threshold of
+/// the alert on slow grants is one of them, so that a quantile beside it is not a guess.
 const GRANT_BUCKETS: [f64; 16] =
     [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0];
 
@@ -250,8 +250,8 @@ impl Metrics {
         self.snapshot.send_replace(Arc::new(snapshot));
     }
 
-    /// Creates the series whose labels are known from the start, so that a rate does not miss the first increase. Events
-    /// have too many reasons for that.
+    /// Creates the series whose labels are known from the start, so that a rate does not miss the first increase.
+    /// Events have too many reasons for that.
     fn begin_at_zero(&self) {
         for kind in RequestKind::ALL {
             drop(self.write_duration.of(&[("kind", kind.as_str())]));

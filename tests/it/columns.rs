@@ -12,8 +12,8 @@ use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-/// The rows of a table of `kubectl get -o wide`, by name: the cells by column. Cells may be empty, so they are cut at the
-/// positions of the headers.
+/// The rows of a table of `kubectl get -o wide`, by name: the cells by column. Cells may be empty, so they are cut at
+/// the positions of the headers.
 async fn table(rig: &Rig, kind: &str) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
     let text = kubectl(&rig.control_plane, &["get", kind, "-o", "wide"]).await?;
     let mut lines = text.lines();

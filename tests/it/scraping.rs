@@ -1,5 +1,5 @@
-//! The metrics port with the rights that the chart grants: a real Prometheus scrapes two replicas through TLS with the token
-//! of its ServiceAccount, which the real API server checks; others are refused.
+//! The metrics port with the rights that the chart grants: a real Prometheus scrapes two replicas through TLS with the
+//! token of its ServiceAccount, which the real API server checks; others are refused.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,8 @@ async fn only_users_with_the_right_scrape_both_replicas_through_tls() -> Result<
     .await
 }
 
-/// Grants the rights of the chart for the metrics port, and creates two users. `prometheus` is the scraper in its values.
+/// Grants the rights of the chart for the metrics port, and creates two users. `prometheus` is the scraper in its
+/// values.
 async fn grant_rights(plane: &ControlPlane) -> Result<()> {
     let rendered = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(RENDERED))?;
     let is_of_port = |document: &&str| {

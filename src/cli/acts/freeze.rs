@@ -22,8 +22,8 @@ const LISTED: usize = 20;
 /// Stop the writes of the controller while it keeps running and reporting.
 ///
 /// It shows the effect, and asks before it writes. It sets `freeze-writes` in the ConfigMap `cilium-node-ipam` of the
-/// controller's namespace, with your own rights. Pods keep starting on addresses that their nodes have. New nodes get no
-/// addresses.
+/// controller's namespace, with your own rights. Pods keep starting on addresses that their nodes have. New nodes get
+/// no addresses.
 ///
 /// Exit codes: 0 written, 1 you declined, 2 it could not be written.
 #[derive(Debug, Clone, clap::Args)]

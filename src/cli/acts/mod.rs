@@ -1,8 +1,8 @@
 //! The commands that write: the state of a pool's CIDRs, and the ConfigMap that freezes the controller.
 //!
-//! They write with the rights of the user, after they have shown the consequences and the user has agreed. They do not know
-//! how the controller carries a change out. Every write names the version that was shown, so nothing is overwritten that
-//! the user has not seen.
+//! They write with the rights of the user, after they have shown the consequences and the user has agreed. They do not
+//! know how the controller carries a change out. Every write names the version that was shown, so nothing is
+//! overwritten that the user has not seen.
 
 pub mod freeze;
 pub mod state;

@@ -46,8 +46,8 @@ pub struct Target {
 
 /// Stop giving out blocks of a pool, or of its CIDRs within a range. Blocks that nodes hold stay.
 ///
-/// It shows the consequences, and asks before it writes. It sets `state: Cordoned` in the spec of the pool, with your own
-/// rights.
+/// It shows the consequences, and asks before it writes. It sets `state: Cordoned` in the spec of the pool, with your
+/// own rights.
 ///
 /// Exit codes: 0 written, or nothing to write; 1 you declined; 2 it could not be written.
 #[derive(Debug, Clone, clap::Args)]
@@ -72,8 +72,9 @@ pub struct Uncordon {
 
 /// Reclaim the blocks of a pool, or of its CIDRs within a range, and give out no more of them.
 ///
-/// It shows which blocks can leave now, which leave when pods are deleted, and which need the recreation of a node. It asks
-/// before it writes. It sets `state: Draining` in the spec of the pool, with your own rights. The controller does the rest.
+/// It shows which blocks can leave now, which leave when pods are deleted, and which need the recreation of a node. It
+/// asks before it writes. It sets `state: Draining` in the spec of the pool, with your own rights. The controller does
+/// the rest.
 ///
 /// Exit codes: 0 written, or nothing to write; 1 you declined, or --timeout is over; 2 it could not be written.
 #[derive(Debug, Clone, clap::Args)]

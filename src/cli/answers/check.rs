@@ -22,8 +22,8 @@ const NAMED: usize = 3;
 
 /// Audit the cluster, or files of objects: claims, carriers, Pods, podCIDRs and ranges compared with each other.
 ///
-/// It reads objects once, takes no locks and writes nothing. Each kind of problem has a stable id, such as NIP0302, with a
-/// section in docs/check.md. Equal problems of many objects are one entry, and the worst comes first.
+/// It reads objects once, takes no locks and writes nothing. Each kind of problem has a stable id, such as NIP0302,
+/// with a section in docs/check.md. Equal problems of many objects are one entry, and the worst comes first.
 ///
 /// Objects that you may not list are skipped, and the output names them.
 ///

@@ -125,7 +125,8 @@ mod tests {
 
     use super::*;
 
-    /// Waits for 10 s while the looks bring these answers: a number of problems, or a failure. The last one is repeated.
+    /// Waits for 10 s while the looks bring these answers: a number of problems, or a failure. The last one is
+    /// repeated.
     async fn check(answers: &[Option<usize>], expected: Option<usize>, n_looks: usize) {
         let looked = Cell::new(0);
         let look = async || {

@@ -10,8 +10,9 @@ use crate::view::map::map;
 
 /// Write a map of the address space: each pool's ranges with the state, node and use of every block.
 ///
-/// A page (.html) has a search for addresses and nodes, and shows the numbers of a block on hover and click. A picture (.svg)
-/// needs no browser script. Both are one file that loads nothing else. They name nodes and addresses of the cluster.
+/// A page (.html) has a search for addresses and nodes, and shows the numbers of a block on hover and click. A picture
+/// (.svg) needs no browser script. Both are one file that loads nothing else. They name nodes and addresses of the
+/// cluster.
 ///
 /// It reads the cluster once and writes nothing to it.
 ///

@@ -240,8 +240,8 @@ impl Access {
         Ok(Gathered { clients, world, now: Clock::start().now() })
     }
 
-    /// Lists the cluster as far as that is possible. Kinds that can't be listed are empty in the world, and returned with
-    /// the cause.
+    /// Lists the cluster as far as that is possible. Kinds that can't be listed are empty in the world, and returned
+    /// with the cause.
     pub(in crate::cli) async fn gather_readable(&self) -> anyhow::Result<(Gathered, BTreeMap<Kind, String>)> {
         let (clients, server) = self.clients().await?;
         let listed = list_readable(&clients, &self.gather_options()).await;
@@ -257,8 +257,8 @@ impl Access {
         Ok((clients, config.cluster_url))
     }
 
-    /// How the cluster is listed. The flags of the controller are not known here: the result shows its actions in the mode
-    /// of the cluster.
+    /// How the cluster is listed. The flags of the controller are not known here: the result shows its actions in the
+    /// mode of the cluster.
     fn gather_options(&self) -> GatherOptions {
         let settings =
             Settings { modes: IpamMode::ALL.into(), own: OwnAddresses::Kept, node_field: NodeField::Spec };

@@ -1,6 +1,7 @@
 //! Colours of answers for people.
 //!
-//! They reach terminals only: `anstream` removes them elsewhere, and where `NO_COLOR` is set ([`super::Cluster::print`]).
+//! They reach terminals only: `anstream` removes them elsewhere, and where `NO_COLOR` is set
+//! ([`super::Cluster::print`]).
 
 use anstyle::{AnsiColor, Style};
 

@@ -27,8 +27,8 @@ const LISTED: usize = 20;
 /// Show the difference that a change would make: the pools before and after, which node gets which block, and which
 /// nodes would wait.
 ///
-/// It reads the cluster once, changes the copy in memory, and decides with the controller's own planner. Both sides show
-/// the cluster after the controller has done everything that it can do. Changes can be combined.
+/// It reads the cluster once, changes the copy in memory, and decides with the controller's own planner. Both sides
+/// show the cluster after the controller has done everything that it can do. Changes can be combined.
 ///
 /// Without a change it prints the writes that the controller would make now, the nodes that wait, and the nodes that no
 /// pool selects.

@@ -17,8 +17,8 @@ use crate::world::World;
 mod facts;
 mod rights;
 
-/// Check before the installation whether the cluster is ready: versions, settings of Cilium, other allocators, ranges and
-/// rights.
+/// Check before the installation whether the cluster is ready: versions, settings of Cilium, other allocators, ranges
+/// and rights.
 ///
 /// It reads the cluster once and writes nothing. With -f it checks pools as they would be. Each line is `ok`, `WARN`,
 /// `FAIL`, or `?` for a point that could not be seen. A line that is not `ok` has its remedy, or says how to look.

@@ -19,8 +19,8 @@ use crate::world::World;
 
 /// List the prefixes that each node should announce: its published blocks, adjacent blocks as one prefix.
 ///
-/// Exit codes: 0 all published blocks can be announced, and with --compare are; 1 some are not; 2 the cluster could not be
-/// read.
+/// Exit codes: 0 all published blocks can be announced, and with --compare are; 1 some are not; 2 the cluster could not
+/// be read.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cilium-node-ipam routes\n  cilium-node-ipam routes --format linux | sh -x\n  \
@@ -32,8 +32,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     node: Vec<String>,
 
-    /// Compare with the networks that the frr-k8s daemon of each node runs, as its FRRNodeState says; or with the table of
-    /// --gobgp-address.
+    /// Compare with the networks that the frr-k8s daemon of each node runs, as its FRRNodeState says; or with the table
+    /// of --gobgp-address.
     #[arg(long, conflicts_with = "format")]
     compare: bool,
 

@@ -17,8 +17,8 @@ use crate::view::overview::{Overview, PoolRow, Problem, overview};
 /// Show the state of the cluster on one screen: who leads, how nodes are served, the pools, and every problem with its
 /// remedy.
 ///
-/// It reads the cluster once and decides with the controller's own planner. It works while the controller is down, and says
-/// so.
+/// It reads the cluster once and decides with the controller's own planner. It works while the controller is down, and
+/// says so.
 ///
 /// Exit codes: 0 nothing is wrong, 1 there is a problem, 2 the cluster could not be read.
 #[derive(Debug, clap::Args)]
@@ -27,8 +27,8 @@ use crate::view::overview::{Overview, PoolRow, Problem, overview};
          select(.free == 0)'"
 )]
 pub struct Args {
-    /// Look again every 2 s, or less often in a large cluster, until it is interrupted. A terminal is redrawn; elsewhere each
-    /// answer is printed that differs from the last one.
+    /// Look again every 2 s, or less often in a large cluster, until it is interrupted. A terminal is redrawn;
+    /// elsewhere each answer is printed that differs from the last one.
     #[arg(short, long)]
     watch: bool,
 

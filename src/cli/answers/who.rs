@@ -13,11 +13,11 @@ use crate::view::who::{self, Answer, Word};
 
 /// Say who has an address or a range, in one word and with its source.
 ///
-/// On a node: used (an agent reports it); reserved (for the agent itself); free (for the next pod); held (the answer is about
-/// a range, or agents report no use in this mode); draining; releasing; node-address.
+/// On a node: used (an agent reports it); reserved (for the agent itself); free (for the next pod); held (the answer is
+/// about a range, or agents report no use in this mode); draining; releasing; node-address.
 ///
-/// On no node: available (for the next node); cooling; excluded; closed (declared, but not given out); foreign (taken without
-/// a claim); outside (of all pools).
+/// On no node: available (for the next node); cooling; excluded; closed (declared, but not given out); foreign (taken
+/// without a claim); outside (of all pools).
 ///
 /// Exit codes: 0 every address is accounted for, 1 one is foreign, 2 the cluster could not be read.
 #[derive(Debug, clap::Args)]

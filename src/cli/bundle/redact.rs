@@ -39,7 +39,8 @@ pub(super) struct Redactor {
 }
 
 impl Redactor {
-    /// Replaces these names, in their order, so that lists keep their order. `kept` are namespaces that keep their names.
+    /// Replaces these names, in their order, so that lists keep their order. `kept` are namespaces that keep their
+    /// names.
     pub(super) fn of(
         nodes: &BTreeSet<String>,
         pods: &BTreeSet<String>,

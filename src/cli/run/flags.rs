@@ -155,8 +155,8 @@ pub struct Args {
     #[arg(long, help_heading = CILIUM)]
     create_podippools: bool,
 
-    /// How the routes of nodes' blocks are announced: `frr-k8s` by one FRRConfiguration per node, `gobgp` by the table of a
-    /// GoBGP daemon, `off` not at all.
+    /// How the routes of nodes' blocks are announced: `frr-k8s` by one FRRConfiguration per node, `gobgp` by the table
+    /// of a GoBGP daemon, `off` not at all.
     ///
     /// `off` leaves earlier FRRConfigurations and paths of the controller in place. `remove` deletes those of
     /// --routes-template or --gobgp-address, and so withdraws the routes.
@@ -208,8 +208,8 @@ pub struct Args {
 
     /// Also reclaim blocks from nodes whose agent is Cilium 1.12, 1.13 or of unknown version.
     ///
-    /// An agent of 1.12 may give an address to a pod during its release. Agents of both versions exit after ten conflicts
-    /// in a row.
+    /// An agent of 1.12 may give an address to a pod during its release. Agents of both versions exit after ten
+    /// conflicts in a row.
     #[arg(long, help_heading = RECLAIM)]
     reclaim_opt_in: bool,
 
@@ -225,8 +225,8 @@ pub struct Args {
 
     /// Maximum number of blocks that may start draining per minute.
     ///
-    /// If surplus blocks exceed it, reclaim stops until `freeze-reclaim` is set and removed, or the controller restarts.
-    /// Blocks of drained or deleted pools wait for the next minute.
+    /// If surplus blocks exceed it, reclaim stops until `freeze-reclaim` is set and removed, or the controller
+    /// restarts. Blocks of drained or deleted pools wait for the next minute.
     #[arg(
         long,
         value_name = "N",
@@ -293,8 +293,8 @@ pub struct Args {
 
     /// Elect one replica by the Lease `cilium-node-ipam` in --cilium-namespace.
     ///
-    /// The leader writes. All other replicas stand by with up-to-date caches. Without an election addresses stay safe, but
-    /// the replicas repeat each other's work.
+    /// The leader writes. All other replicas stand by with up-to-date caches. Without an election addresses stay safe,
+    /// but the replicas repeat each other's work.
     #[arg(
         long,
         value_name = "BOOL",
@@ -468,8 +468,8 @@ fn pause(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// An agent reports up to 15 s late, and a draining block is kept if the agent does not answer within ten intervals. New
-/// pods get no address of the block meanwhile.
+/// An agent reports up to 15 s late, and a draining block is kept if the agent does not answer within ten intervals.
+/// New pods get no address of the block meanwhile.
 fn usage_query_interval(text: &str) -> Result<Duration, String> {
     let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if (Duration::from_secs(5)..=Duration::from_secs(120)).contains(&interval) {

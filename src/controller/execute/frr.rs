@@ -1,7 +1,7 @@
 //! Writes to FRRConfigurations.
 //!
-//! The server drops fields that it does not know, and a selector that is dropped selects every node. So each write asks for
-//! strict validation, and its answer shows the stored object.
+//! The server drops fields that it does not know, and a selector that is dropped selects every node. So each write asks
+//! for strict validation, and its answer shows the stored object.
 
 use http::Method;
 use kube::api::Api;

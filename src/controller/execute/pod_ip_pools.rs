@@ -15,8 +15,8 @@ use crate::wire::pod_ip_pool;
 use crate::wire::side_watched::SideWatched;
 
 impl Executor {
-    /// Creates a CiliumPodIPPool, or adds to it. Writing it twice does no harm, so nothing is read where no answer comes:
-    /// the watch shows the outcome.
+    /// Creates a CiliumPodIPPool, or adds to it. Writing it twice does no harm, so nothing is read where no answer
+    /// comes: the watch shows the outcome.
     pub(super) async fn write_pod_ip_pool(&self, write: &PodIpPoolWrite) -> anyhow::Result<(Answer, Seen)> {
         let versions = match served(&self.clients, pod_ip_pool::PLURAL).await {
             Ok(served) => served.versions(),

@@ -10,7 +10,8 @@ use std::time::Duration;
 /// typing error: it would leave the nodes that join without addresses for that time.
 const LONGEST_DURATION: Duration = Duration::from_secs(300);
 
-/// How much longer than the retry period the renew deadline is at least, so that one failed renewal does not end a lead.
+/// How much longer than the retry period the renew deadline is at least, so that one failed renewal does not end a
+/// lead.
 const RETRIES_WITHIN_DEADLINE: f64 = 1.2;
 
 /// The times of an election.

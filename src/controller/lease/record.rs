@@ -1,7 +1,7 @@
 //! The object of the election: a Lease as the server has it, and the versions of it that this process writes.
 //!
-//! A version is the object as it was read, with the fields of the election changed. Fields that this program does not know
-//! stay as they are, and so does `acquireTime` for as long as the holder stays.
+//! A version is the object as it was read, with the fields of the election changed. Fields that this program does not
+//! know stay as they are, and so does `acquireTime` for as long as the holder stays.
 
 use std::time::Duration;
 

@@ -27,8 +27,8 @@ impl Grants {
         self.since.remove(node);
     }
 
-    /// Blocks were published for the node: its need, and how long it has waited. `None` if it needed none, as when a block
-    /// is repaired.
+    /// Blocks were published for the node: its need, and how long it has waited. `None` if it needed none, as when a
+    /// block is repaired.
     pub(super) fn published(&mut self, node: &NodeName, now: Instant) -> Option<(Need, Duration)> {
         let (need, since) = self.since.remove(node)?;
         Some((need, now.saturating_duration_since(since)))

@@ -1,4 +1,5 @@
-//! The lag of the watches: the time from the answer to a write until the watch of its kind shows that version or a later one.
+//! The lag of the watches: the time from the answer to a write until the watch of its kind shows that version or a
+//! later one.
 //!
 //! Knows only the clock of this process, so a kind that this process never writes has no lag here.
 
@@ -13,8 +14,8 @@ use crate::model::outcome::{Answer, Outcome, Seen};
 use crate::model::request::Request;
 use crate::model::revision::AnyRevision;
 
-/// The maximum number of awaited writes per kind: more than a second of writes at the highest rate. A watch that is further
-/// behind is broken, and the metric of lapses reports it.
+/// The maximum number of awaited writes per kind: more than a second of writes at the highest rate. A watch that is
+/// further behind is broken, and the metric of lapses reports it.
 const MAX_AWAITED: usize = 1024;
 
 /// The writes that the watches have not shown yet, by kind.

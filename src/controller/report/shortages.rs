@@ -35,8 +35,8 @@ impl Reporter {
         }
     }
 
-    /// Reports nodes that need blocks of the same shares of the same pools, and why they get none. The event about many of
-    /// them is on their first pool, where people look for the cause.
+    /// Reports nodes that need blocks of the same shares of the same pools, and why they get none. The event about many
+    /// of them is on their first pool, where people look for the cause.
     pub(super) fn report_no_block(&mut self, world: &World, Due { lack, nodes }: &Due<Lack>) {
         self.changed();
         let why = |node: &NodeName| {

@@ -132,7 +132,8 @@ fn a_finding_that_ends_has_a_line() {
     check(plan_with(Verdict::AtRest, &[]), "");
 }
 
-/// Checks the reports of node `a`: those of blocks and those of pools after a moment, and both again after each interval.
+/// Checks the reports of node `a`: those of blocks and those of pools after a moment, and both again after each
+/// interval.
 async fn check_wait(cluster: Cluster, of_block: &str, of_pool: &str) {
     let mut rig = Rig::of(cluster);
     assert_eq!(rig.decide() + &rig.turn() + &rig.decide() + &rig.turn(), "", "it may wait for a moment only");
@@ -171,7 +172,8 @@ async fn a_node_whose_pools_are_full_is_reported_with_the_reasons_once_per_inter
     check_wait(full(), &format!("{line}event NoCapacity on Node a (uid-a): {NO_BLOCK}\n"), "").await;
 }
 
-/// A node `a` that holds nearly full blocks under a name that no pool has, and asks for another one, whose pool is full.
+/// A node `a` that holds nearly full blocks under a name that no pool has, and asks for another one, whose pool is
+/// full.
 fn short_of_two_names() -> Cluster {
     let publisher =
         MultiPool { families: [Family::V4].into(), default_pool: "default".into(), bgp: Bgp::Off };

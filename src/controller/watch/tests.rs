@@ -199,8 +199,8 @@ async fn a_list_that_is_forbidden_is_reported_until_it_is_allowed() {
     assert_eq!(rig.lines(), [""; 0]);
 }
 
-/// Checks the lines within 5 s if the server answers lists of Nodes and watches of them so for half a second. After that
-/// it accepts a watch.
+/// Checks the lines within 5 s if the server answers lists of Nodes and watches of them so for half a second. After
+/// that it accepts a watch.
 async fn check_lines(list_answer: (u16, Value), watch_answer: (u16, Value), expected: &[&str]) {
     const OUTAGE: Duration = Duration::from_millis(500);
     let captured = LogLines::capture();

@@ -1,6 +1,7 @@
 //! The blocks of a map as the script of the page reads them, in few bytes.
 //!
-//! A block of a node costs about twenty bytes, and a run of equal blocks about five. `map.js` has the reader of this form.
+//! A block of a node costs about twenty bytes, and a run of equal blocks about five. `map.js` has the reader of this
+//! form.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

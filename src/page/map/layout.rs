@@ -1,8 +1,8 @@
 //! Where each block of a range is drawn: rows of blocks in the order of their addresses.
 //!
-//! A row has a power of two of blocks, so it is a prefix. Rows were chosen over a Hilbert curve because a person finds an
-//! address in them, and because many rows of equal blocks can be folded into one strip. A range with 2^58 blocks then
-//! still shows the few that are taken. Lengths are in quarters of a pixel, so that all are whole numbers.
+//! A row has a power of two of blocks, so it is a prefix. Rows were chosen over a Hilbert curve because a person finds
+//! an address in them, and because many rows of equal blocks can be folded into one strip. A range with 2^58 blocks
+//! then still shows the few that are taken. Lengths are in quarters of a pixel, so that all are whole numbers.
 
 use crate::view::map::{BlockState, Piece, RangeMap};
 

@@ -1,7 +1,7 @@
 //! The map of the address space as a page and as a picture.
 //!
-//! Both are one file that asks for nothing elsewhere; the policy in the page forbids it to. The page is complete without
-//! its script, which adds hover, click, keys and search from the data at its end.
+//! Both are one file that asks for nothing elsewhere; the policy in the page forbids it to. The page is complete
+//! without its script, which adds hover, click, keys and search from the data at its end.
 
 mod data;
 mod drawing;
@@ -27,7 +27,8 @@ const SCRIPT: &str = include_str!("map.js");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
 
-/// A picture without a script has a title on each block up to this many pieces. With more of them it would be too large.
+/// A picture without a script has a title on each block up to this many pieces. With more of them it would be too
+/// large.
 const MAX_TITLES: usize = 4000;
 
 /// The page.

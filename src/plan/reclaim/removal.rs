@@ -82,8 +82,8 @@ pub(in crate::plan) fn no_pod_uses_removed_block(
 }
 
 impl<'a> Subject<'a> {
-    /// Removes blocks that must leave from the carrier, as far as the node can do without them. First the node has enough
-    /// without the blocks, then no replica may publish them, and only then they leave the carrier.
+    /// Removes blocks that must leave from the carrier, as far as the node can do without them. First the node has
+    /// enough without the blocks, then no replica may publish them, and only then they leave the carrier.
     pub(super) fn remove_blocks(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         let carried: Vec<&Claim> = self.removal_candidates().collect();
         if carried.is_empty() {

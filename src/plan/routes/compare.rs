@@ -1,7 +1,7 @@
 //! The routes that a daemon runs, compared with those that its node should announce.
 //!
-//! A daemon also runs routes of other writers, such as Services. Only those in the ranges of pools or blocks count. In the
-//! table of a central daemon the exporter's own paths count.
+//! A daemon also runs routes of other writers, such as Services. Only those in the ranges of pools or blocks count. In
+//! the table of a central daemon the exporter's own paths count.
 
 use std::collections::{BTreeMap, BTreeSet};
 

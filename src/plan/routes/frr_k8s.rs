@@ -37,11 +37,12 @@ use crate::net::prefixes::PrefixIndex;
 use crate::world::World;
 use crate::world::frr::{Exporting, Frr};
 
-/// The minimum time between two writes to one FRRConfiguration. Each write makes the daemon of the node reload FRR, which it
-/// does every 3 s at most.
+/// The minimum time between two writes to one FRRConfiguration. Each write makes the daemon of the node reload FRR,
+/// which it does every 3 s at most.
 const WRITE_INTERVAL: Duration = Duration::from_secs(3);
-/// How long a prefix stays beside the prefixes that take its place. FRR withdraws a network at once, and announces another
-/// one up to 13 s after the write: 3 s until the reload, 5 s for a slow one, and 5 s until a changed route map counts.
+/// How long a prefix stays beside the prefixes that take its place. FRR withdraws a network at once, and announces
+/// another one up to 13 s after the write: 3 s until the reload, 5 s for a slow one, and 5 s until a changed route map
+/// counts.
 const BESIDE_FOR: Duration = Duration::from_secs(20);
 /// How long an FRRConfiguration without prefixes remains before it is deleted: longer than a reload takes.
 const WITHDRAWN_WITHIN: Duration = Duration::from_secs(15);

@@ -206,8 +206,8 @@ fn an_operator_that_allocates_stops_what_is_written_for_that_node() {
     served.expect("a", "finding: SecondAllocator");
 }
 
-/// An operator that loses the race puts its CIDR in the place of ours, and by then the agent may have started with that.
-/// Nothing tells it from an operator that was faster.
+/// An operator that loses the race puts its CIDR in the place of ours, and by then the agent may have started with
+/// that. Nothing tells it from an operator that was faster.
 #[test]
 fn a_block_that_another_allocator_may_have_replaced_stays() {
     let objects = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @98";
@@ -247,8 +247,8 @@ fn a_block_of_a_family_that_somebody_took_off_stays() {
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
 }
 
-/// A CiliumNode that showed the CIDR of somebody else has not ended without the block that he may have replaced: whoever
-/// begins to serve in between has not seen it there.
+/// A CiliumNode that showed the CIDR of somebody else has not ended without the block that he may have replaced:
+/// whoever begins to serve in between has not seen it there.
 #[test]
 fn a_block_that_may_have_been_replaced_stays_when_the_ciliumnode_is_recreated() {
     let objects =

@@ -347,7 +347,8 @@ fn a_node_is_at_its_limit_whatever_is_withheld_of_the_next_block() {
     );
 }
 
-/// The first of the free blocks that `p` has offers one address only, its second all of its two, and no third is allowed.
+/// The first of the free blocks that `p` has offers one address only, its second all of its two, and no third is
+/// allowed.
 const POOR: &str = "pool p 10.0.0.0/28 31 maxBlocks=2\nnode b 1 own=10.0.0.4/32\nnode a 1\nciliumnode a @50\n\
                     claim 10.0.0.0/31 x 1 Cooling/NodeGone @40\nclaim 10.0.0.2/31 x 1 Cooling/NodeGone @41";
 

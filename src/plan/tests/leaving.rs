@@ -5,7 +5,8 @@ use crate::view::orphans;
 
 #[test]
 fn a_node_that_is_only_being_deleted_keeps_everything() {
-    // Other IPAM controllers release the blocks when `deletionTimestamp` appears, while the machine still runs its pods.
+    // Other IPAM controllers release the blocks when `deletionTimestamp` appears, while the machine still runs its
+    // pods.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 1 deleting\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
     );
@@ -147,8 +148,8 @@ fn the_read_that_lets_a_block_cool_does_not_free_it() {
     cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
-/// The watch of Nodes was broken, and tells at last that the machine was back while its block cooled. It has gone again,
-/// and may run on.
+/// The watch of Nodes was broken, and tells at last that the machine was back while its block cooled. It has gone
+/// again, and may run on.
 #[test]
 fn a_block_whose_node_was_back_cools_for_the_whole_time_again() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");

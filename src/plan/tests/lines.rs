@@ -1,18 +1,16 @@
-//! The objects of a cluster in lines:
-//! `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [draining] [reclaim=enabled|dry-run] [zone=Z]
-//! [exclude=CIDR] [communities=LIST] [maxBlocks=N] [maxAddresses=N] [freeBelow=N]
-//! [reuseAfterNodeLoss=SECONDS] [@REVISION]` (it reclaims after 10 m, below 40 %),
-//! `node NAME UID [created=SECOND] [zone=Z] [label=KEY=VALUE…] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION] [malformed] [own=CIDR] [deleting] [uninitialized] [@REVISION]`,
-//! `ciliumnode NAME @REVISION [CIDR…] [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]
-//! [need=N] [has=CIDRS] [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others)
-//! [agents=ADDRESS] [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]
-//! [bare] [manager=NAME]` (one that is `bare` has no pool; of others all
-//! addresses of the CIDRs but those that are `off` are in the pool, and those of `own` are the node's; claims are created
-//! for a CiliumNode that is not `recreated`),
-//! `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL] [for=UID] [withheld=CIDRS]`,
-//! `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`,
-//! `agent NODE RELEASE|none [named=NAME] [restarts=N] [deleting] [ended] [unready]` (a Pod of Cilium's agent;
-//! they are all listed).
+//! The objects of a cluster in lines: `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned]
+//! [draining] [reclaim=enabled|dry-run] [zone=Z] [exclude=CIDR] [communities=LIST] [maxBlocks=N] [maxAddresses=N]
+//! [freeBelow=N] [reuseAfterNodeLoss=SECONDS] [@REVISION]` (it reclaims after 10 m, below 40 %), `node NAME UID
+//! [created=SECOND] [zone=Z] [label=KEY=VALUE…] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION]
+//! [malformed] [own=CIDR] [deleting] [uninitialized] [@REVISION]`, `ciliumnode NAME @REVISION [CIDR…]
+//! [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed] [need=N] [has=CIDRS]
+//! [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others) [agents=ADDRESS] [fenced=CIDRS]
+//! [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS] [bare]
+//! [manager=NAME]` (one that is `bare` has no pool; of others all addresses of the CIDRs but those that are `off` are
+//! in the pool, and those of `own` are the node's; claims are created for a CiliumNode that is not `recreated`), `claim
+//! CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL] [for=UID] [withheld=CIDRS]`,
+//! `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`, `agent NODE RELEASE|none [named=NAME] [restarts=N]
+//! [deleting] [ended] [unready]` (a Pod of Cilium's agent; they are all listed).
 
 use super::*;
 use crate::model::community::Community;

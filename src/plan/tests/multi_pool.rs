@@ -163,7 +163,8 @@ fn a_part_of_a_cidr_that_the_agent_has_is_not_published_beside_it() {
     cluster(text).expect("a", "nothing");
 }
 
-/// A restored store can leave a claim of a part of what its agent has. No answer is without that part, so none is asked for.
+/// A restored store can leave a claim of a part of what its agent has. No answer is without that part, so none is asked
+/// for.
 #[test]
 fn no_question_is_asked_about_a_part_of_what_the_agent_has() {
     let text = "node a 1\nclaim 10.0.0.48/29 a 1 Releasing/Reclaimed @80\nclaim 10.0.0.128/28 a 1 Held @71\n\
@@ -179,7 +180,8 @@ fn what_an_agent_has_is_claimed_of_the_pool_that_gives_under_its_name() {
     cluster(text).expect("a", "claim 10.0.0.0/29 of pool p for node a under default");
 }
 
-/// A restored store can leave an agent with a block and a part of it. It counts both, and gives back what it gets beside them.
+/// A restored store can leave an agent with a block and a part of it. It counts both, and gives back what it gets
+/// beside them.
 #[test]
 fn a_block_and_its_part_count_as_their_agent_counts_them() {
     let text = "node a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/30 a 1 Held @81\n\
@@ -195,15 +197,15 @@ fn a_block_that_the_agent_let_go_is_published_again_where_it_is_needed() {
     assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"default\"}");
 }
 
-/// A replica with an old view may have begun to give back what the agent has. Without the CiliumNode nobody says that it
-/// let go: its machine may run on without its Node, and the block cools as long as that may last.
+/// A replica with an old view may have begun to give back what the agent has. Without the CiliumNode nobody says that
+/// it let go: its machine may run on without its Node, and the block cools as long as that may last.
 #[test]
 fn a_block_whose_agent_has_not_answered_is_the_nodes_when_that_goes() {
     cluster("claim 10.0.0.0/28 a 1 Releasing/Reclaimed @80").expect("a", "hold 10.0.0.0/28 for node a again");
 }
 
-/// A restored store can leave a node with nothing but a CIDR that is now another node's. Its agent gives back what it does
-/// not need beside that, and would do so again and again.
+/// A restored store can leave a node with nothing but a CIDR that is now another node's. Its agent gives back what it
+/// does not need beside that, and would do so again and again.
 #[test]
 fn a_block_that_is_not_needed_beside_what_is_not_ours_goes_back() {
     let text = "node a 1\nnode b 2\nclaim 10.0.0.0/28 b 2 Held @70\nclaim 10.0.0.160/30 a 1 Held @80\n\
@@ -394,8 +396,8 @@ fn a_recreated_ciliumnode_gets_every_block_back() {
     assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28, 10.0.0.16/28] {}");
 }
 
-/// Our patch drops the names of all writers, so the name of an operator is of a later write. Beside CIDRs that were there
-/// before us it may be of long ago, and counts too: an operator at work takes off what we would add.
+/// Our patch drops the names of all writers, so the name of an operator is of a later write. Beside CIDRs that were
+/// there before us it may be of long ago, and counts too: an operator at work takes off what we would add.
 #[test]
 fn the_name_of_an_operator_stops_a_node_whatever_it_has() {
     let pool = "pool p 10.0.0.0/24 28\nnode a 1";

@@ -270,8 +270,8 @@ fn every_change_of_one_object_in_kubernetes_mode_wakes_all_that_decide_different
     }
 }
 
-/// Whether its node is still gone is read before it is free, which counts for a minute; while writes are frozen that minute
-/// would pass again and again.
+/// Whether its node is still gone is read before it is free, which counts for a minute; while writes are frozen that
+/// minute would pass again and again.
 #[test]
 fn a_block_that_has_cooled_while_writes_are_frozen_waits_for_nothing_else() {
     let cooling = "pool p 10.0.0.0/28 30\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40";

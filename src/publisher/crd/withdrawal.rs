@@ -210,9 +210,9 @@ mod tests {
         }
     }
 
-    /// The fields of a CiliumNode with a primary block and the block of the claim: `fence=` and a number of its entries,
-    /// `owner=` of its first, `own=` if that is the agent's, `used=` and a number, `marks=` and a letter per entry (Marked, Ready, Do-not-release, reLeased),
-    /// `off` where it has left the pool.
+    /// The fields of a CiliumNode with a primary block and the block of the claim: `fence=` and a number of its
+    /// entries, `owner=` of its first, `own=` if that is the agent's, `used=` and a number, `marks=` and a letter per
+    /// entry (Marked, Ready, Do-not-release, reLeased), `off` where it has left the pool.
     fn fields(text: &str) -> CrdFields {
         let block: Cidr = BLOCK.parse().unwrap();
         let primary: Cidr = "10.0.0.0/30".parse().unwrap();

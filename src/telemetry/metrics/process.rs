@@ -97,8 +97,8 @@ fn most_files(limits: &str) -> Option<f64> {
 /// The kernel shows times to user space in hundredths of a second on every machine (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The time of processors in the text of `/proc/PID/stat`: its fields 14 and 15. The second is the name of the program in
-/// parentheses, which may have spaces.
+/// The time of processors in the text of `/proc/PID/stat`: its fields 14 and 15. The second is the name of the program
+/// in parentheses, which may have spaces.
 fn processor_time(stat: &str) -> Option<f64> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     let mut ticks = behind_name.split_whitespace().skip(11).map(str::parse::<f64>);

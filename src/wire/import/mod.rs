@@ -1,7 +1,7 @@
 //! Pools from the objects of other systems: Calico's IPPool, ClusterCIDR, and CiliumPodIPPool.
 //!
-//! Converts only settings that a NodeIPPool can express exactly, and refuses all others at their field. It does not check
-//! the result: [`check`](super::check) does.
+//! Converts only settings that a NodeIPPool can express exactly, and refuses all others at their field. It does not
+//! check the result: [`check`](super::check) does.
 
 use serde_json::{Map, Value, json};
 

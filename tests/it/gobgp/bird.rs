@@ -1,7 +1,7 @@
 //! A real BIRD with one BGP session to gobgpd on the loopback network: its table, and every change of it.
 //!
-//! It needs no rights, because it writes no route into a kernel, and next hops need not exist. It is killed when this is
-//! dropped.
+//! It needs no rights, because it writes no route into a kernel, and next hops need not exist. It is killed when this
+//! is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -148,7 +148,8 @@ impl Bird {
         Ok(routes)
     }
 
-    /// All changes of routes and of the session, in order, each with its next hop as the node. The end of its process is no change.
+    /// All changes of routes and of the session, in order, each with its next hop as the node. The end of its process
+    /// is no change.
     pub(super) fn changes(&self) -> Result<Vec<Change>> {
         let log = self.log()?;
         let (mut heard, mut present) = (BTreeMap::new(), BTreeMap::new());

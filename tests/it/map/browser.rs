@@ -1,4 +1,5 @@
-//! Chromium, driven by `WebDriver` (<https://www.w3.org/TR/webdriver2/>). Debian has it: `chromium` and `chromium-driver`.
+//! Chromium, driven by `WebDriver` (<https://www.w3.org/TR/webdriver2/>). Debian has it: `chromium` and
+//! `chromium-driver`.
 //!
 //! It opens files only, with a profile of its own and without the network of Chromium itself.
 

@@ -67,7 +67,8 @@ async fn routes_return_after_each_failure() -> Result<()> {
         }
         assert_never_two_ways(&scene.lab).await?;
 
-        // The exporter withdraws its routes before it deletes its objects: a router keeps the routes of a closed session.
+        // The exporter withdraws its routes before it deletes its objects: a router keeps the routes of a closed
+        // session.
         standby.sigterm_and_wait().await?;
         let before = scene.lab.changes().await?.len();
         let remove =

@@ -1,5 +1,5 @@
-//! A misfortune that users had: a BGP speaker follows the podCIDRs of Nodes, and agents have other blocks, so routers send
-//! the traffic of pods to the wrong machine.
+//! A misfortune that users had: a BGP speaker follows the podCIDRs of Nodes, and agents have other blocks, so routers
+//! send the traffic of pods to the wrong machine.
 
 use std::process::Stdio;
 

@@ -1,5 +1,5 @@
-//! Texts for users are in plain words: a pattern for each habit that CONTRIBUTING.md lists, looked for in every text that
-//! the program can show.
+//! Texts for users are in plain words: a pattern for each habit that CONTRIBUTING.md lists, looked for in every text
+//! that the program can show.
 //!
 //! Texts that may keep a habit are listed with the reason. Comments and documents are counted, and the counts may only
 //! fall. None of it needs a control plane.

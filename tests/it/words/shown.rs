@@ -1,5 +1,5 @@
-//! Everything that a user may read: literals of the code, `--help`, descriptions in the CRDs, the notes of the chart, and
-//! the alerts.
+//! Everything that a user may read: literals of the code, `--help`, descriptions in the CRDs, the notes of the chart,
+//! and the alerts.
 
 use std::fs;
 use std::path::Path;

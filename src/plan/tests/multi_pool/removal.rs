@@ -1,5 +1,5 @@
-//! Tests of blocks that are taken off an agent that takes whole blocks: when that begins, what proves that one is off, and
-//! what becomes of one that its agent goes on with.
+//! Tests of blocks that are taken off an agent that takes whole blocks: when that begins, what proves that one is off,
+//! and what becomes of one that its agent goes on with.
 
 use super::*;
 
@@ -73,8 +73,8 @@ fn a_block_that_was_removed_stays_with_a_ciliumnode_that_outlives_its_node() {
     assert!(gone.contains("hold 10.1.0.0/28 for node a again"), "{gone}");
 }
 
-/// A hand takes all off, and the agent begins anew: it restores its pods from what it finds, and one of them may have got
-/// an address of the block a moment before that was off.
+/// A hand takes all off, and the agent begins anew: it restores its pods from what it finds, and one of them may have
+/// got an address of the block a moment before that was off.
 #[test]
 fn a_block_that_was_removed_comes_back_with_the_others_when_its_agent_finds_none() {
     let mut cluster = Cluster::removed();
@@ -85,7 +85,8 @@ fn a_block_that_was_removed_comes_back_with_the_others_when_its_agent_finds_none
     cluster.expect("a", "publish [10.0.0.0/28 10.1.0.0/28] and 28 addresses on ciliumnode a");
 }
 
-/// An agent that starts again asks for addresses of the default pool. Of other names it asks when it has restored its pods.
+/// An agent that starts again asks for addresses of the default pool. Of other names it asks when it has restored its
+/// pods.
 #[test]
 fn a_released_block_comes_back_for_the_pods_in_it_whatever_name_its_agent_asks_for() {
     let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\nnode a 1\nagent a \

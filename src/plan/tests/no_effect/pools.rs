@@ -7,8 +7,8 @@ use crate::plan::tests::pod_ip_pools::{CREATING, pod_ip_pool, publisher};
 use crate::plan::tests::wakeups::settled::applied;
 use crate::publisher::multi_pool::Bgp;
 
-/// The writes of pool p within a minute that are answered with what `undone` makes of the object at a revision. The others
-/// are applied.
+/// The writes of pool p within a minute that are answered with what `undone` makes of the object at a revision. The
+/// others are applied.
 fn written_to_pool(
     cluster: &mut Cluster,
     undone: impl Fn(&World, &Write, Option<Revision>) -> Option<Seen>,

@@ -95,8 +95,8 @@ fn a_pool_that_tries_it_out_says_what_it_would_take_back() {
     cluster.expect("a", "nothing");
 }
 
-/// Rule 7: an agent that was not seen to write its use is asked before anything begins, and one that is not Ready is waited
-/// for.
+/// Rule 7: an agent that was not seen to write its use is asked before anything begins, and one that is not Ready is
+/// waited for.
 #[test]
 fn nothing_begins_while_it_is_not_known_what_the_agent_uses() {
     let pool = "pool p 10.0.0.0/24 28 reclaim=enabled";

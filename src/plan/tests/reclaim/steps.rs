@@ -16,7 +16,8 @@ fn a_block_leaves_step_by_step_and_cools() {
     cluster.expect("a", "free 10.0.0.16/28 of node a");
 }
 
-/// No agent of this mode gives back what is more than it needs, so room need not come in the write that takes a block off.
+/// No agent of this mode gives back what is more than it needs, so room need not come in the write that takes a block
+/// off.
 #[test]
 fn a_new_block_does_not_wait_until_another_has_left() {
     let claims = "claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @31\n\
@@ -223,8 +224,8 @@ fn the_pods_that_a_block_waits_for_are_named() {
     cluster.expect("a", "read the pods of node a; finding: DrainWaits");
 }
 
-/// A change of metadata alone makes an agent lose its answers, and it looks at no mark again until something else changes.
-/// A question that is open for so long is ended, which is such a change, and asked anew.
+/// A change of metadata alone makes an agent lose its answers, and it looks at no mark again until something else
+/// changes. A question that is open for so long is ended, which is such a change, and asked anew.
 #[test]
 fn a_question_whose_answer_was_lost_is_asked_again() {
     let mut cluster = Cluster::releasing();

@@ -1,4 +1,5 @@
-//! The worlds of the tests of wake-ups in the mode multi-pool, with BGP, and the versions that objects may have in them.
+//! The worlds of the tests of wake-ups in the mode multi-pool, with BGP, and the versions that objects may have in
+//! them.
 
 use super::worlds::{NODES, of_nodes};
 

@@ -3,8 +3,8 @@
 
 use super::worlds::of_nodes;
 
-/// Worlds in which somebody waits: for what, the objects, and what has happened to them. The use of an agent counts when it
-/// was seen to write it.
+/// Worlds in which somebody waits: for what, the objects, and what has happened to them. The use of an agent counts
+/// when it was seen to write it.
 pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
     (
         "the time after which a block is to leave",

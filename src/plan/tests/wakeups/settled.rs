@@ -41,8 +41,8 @@ impl Settled {
         lost
     }
 
-    /// Time passes, and then until nothing is due within a second: those who only look on at what others take look once per
-    /// second, and a node whose pause ended meanwhile may just have taken something.
+    /// Time passes, and then until nothing is due within a second: those who only look on at what others take look once
+    /// per second, and a node whose pause ended meanwhile may just have taken something.
     fn pass(&mut self, seconds: u64) {
         self.cluster.pass(seconds);
         self.settle();
@@ -319,8 +319,8 @@ fn patched(node: &Node, write: &Write, revision: u64) -> Option<Node> {
     (decided_on == AnyRevision::of(Kind::Node, node.revision.number())).then_some(patched)
 }
 
-/// The mode in these words: `none`, or `crd|multi-pool|cluster-pool|kubernetes [v4] [v6] [bgp] [annotate] [annotations]`.
-/// With `annotate` agents read the annotations of their Nodes, with `annotations` these are written.
+/// The mode in these words: `none`, or `crd|multi-pool|cluster-pool|kubernetes [v4] [v6] [bgp] [annotate]
+/// [annotations]`. With `annotate` agents read the annotations of their Nodes, with `annotations` these are written.
 pub(super) fn mode(text: &str) -> Mode {
     let words: Vec<&str> = text.split_whitespace().collect();
     let has = |word: &str| words.contains(&word);

@@ -279,8 +279,8 @@ pub(super) const KUBERNETES_WORLDS: &[(&str, &str, &[&str])] = &[
 /// The CIDRs of claims.
 pub(super) const BLOCKS: [&str; 4] = ["10.0.0.0/30", "10.0.0.4/30", "10.0.0.0/29", "10.0.0.0/31"];
 
-/// What the carriers of these worlds may carry: a block, another one, two, one that is none, a foreign CIDR, and one of the
-/// other family.
+/// What the carriers of these worlds may carry: a block, another one, two, one that is none, a foreign CIDR, and one of
+/// the other family.
 const CARRIED: [&str; 6] = [
     "10.0.0.0/30",
     "10.0.0.4/30",
@@ -352,8 +352,8 @@ fn lines_of(nodes: &[&str], cilium_nodes: &[&str]) -> Vec<String> {
     .concat()
 }
 
-/// The versions of claims, of pools and of the Pods of agents. Claims are of a CiliumNode that is not `recreated`, of the
-/// first Node, or of nobody.
+/// The versions of claims, of pools and of the Pods of agents. Claims are of a CiliumNode that is not `recreated`, of
+/// the first Node, or of nobody.
 pub(super) fn other_lines() -> Vec<String> {
     let claims = [
         "1 Held",
