@@ -216,8 +216,6 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
         };
         return Seen::Node { as_of: *as_of, read_at: Revision::of(store.revision().number()), presence };
     }
-    // In crd mode no read shows the pods with addresses. A pod may have one before the server shows it, so the agent's
-    // consent must be enough.
     if let Request::Read(Read::PodsOf(node, after)) = request {
         let agents = store.agent_pods.on(node).cloned().collect();
         return Seen::PodsOf {

@@ -1,13 +1,16 @@
 //! The steps of the replicas, and the changes that their writes make to the objects that they were decided on.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
+use cilium_node_ipam::model::claim::{ClaimState, Reason};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::request::{Read, Request};
 use cilium_node_ipam::model::revision::AnyRevision;
+use cilium_node_ipam::net::cidr::Cidr;
 
 use super::super::mode::{Mode, offered, shown_by_node};
 use super::super::replica::Stray;
@@ -123,7 +126,7 @@ impl Cluster {
         let write = match request {
             Request::Write(write) => write,
             Request::Read(Read::PodsOf(node, after)) => {
-                self.tells_of_pods(node, *after);
+                self.shows_pods(node, *after);
                 act(self);
                 return Ok(());
             }
@@ -160,13 +163,25 @@ impl Cluster {
         }
     }
 
-    /// Where whole blocks are removed, the server shows which pods have addresses of them.
-    fn tells_of_pods(&mut self, node: &NodeName, after: AnyRevision) {
-        let Some(agent) = self.agents.get(node).filter(|_| self.setting.mode == Mode::MultiPool) else {
-            return;
-        };
-        let holders = agent.held().iter().map(|address| (*address, format!("ns/pod-{address}")));
+    /// The server shows pods with their addresses where these are a proof: in multi-pool mode, and in a block that a
+    /// user gave up. Elsewhere the agent's consent must be enough, because a pod may have an address before the server
+    /// shows it.
+    fn shows_pods(&mut self, node: &NodeName, after: AnyRevision) {
+        let Some(agent) = self.agents.get(node) else { return };
+        let is_of_agent = self.setting.mode == Mode::MultiPool;
+        let given_up: Vec<Cidr> = self
+            .store
+            .claims()
+            .filter(|claim| claim.state == ClaimState::Releasing(Reason::Unused))
+            .map(|claim| claim.cidr)
+            .collect();
+        let is_shown = |address: &IpAddr| is_of_agent || given_up.iter().any(|cidr| cidr.contains(*address));
+        let shown = agent.held().iter().filter(|address| is_shown(address));
+        let holders = shown.map(|address| (*address, format!("ns/pod-{address}")));
         self.store.holders.insert(node.clone(), holders.collect());
+        if !is_of_agent {
+            return;
+        }
         let told = self.told.entry((node.clone(), after.within())).or_insert_with(|| agent.held().clone());
         told.retain(|address| agent.held().contains(address));
     }
