@@ -223,6 +223,10 @@ impl Cluster {
     fn stays_at_rest(&mut self, number: usize) -> Result<(), String> {
         // Statuses are computed at most once per second.
         self.pass(Duration::from_secs(2));
+        // A sample of a pool's history may be due now.
+        self.decide_all(number)?;
+        self.end_all(number)?;
+        self.hear_all(number);
         if let Some(world) = self.replicas[number].world_mut() {
             world.mark_all();
         }
@@ -317,12 +321,14 @@ fn remembers_what_no_object_says(world: &World) -> bool {
         })
 }
 
-/// Whether blocks of a node drain, are released, or must leave. That depends on the agent that was seen to write its
-/// use.
+/// Whether blocks of a node drain, are released, or must leave. That depends on the reads of its Pods, and on the agent
+/// that was seen to write its use.
 fn leaves(world: &World, node: &NodeName) -> bool {
     world.claims_of(node).any(|known| {
-        matches!(known.claim.state, ClaimState::Draining(_) | ClaimState::Releasing(Reason::Reclaimed))
-            || world.must_leave(&known.claim)
+        matches!(
+            known.claim.state,
+            ClaimState::Draining(_) | ClaimState::Releasing(Reason::Reclaimed | Reason::Unused)
+        ) || world.must_leave(&known.claim)
     })
 }
 
