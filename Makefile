@@ -16,8 +16,8 @@ BGP := 1.17 1.19
 # The release of Cilium whose operator allocates beside the controller in tests. It has its allocators with this tag alone.
 OPERATOR := 1.20
 OPERATOR_TAG := -tags ipam_provider_operator
-# Tests on a real API server mostly wait: for periods of agents, and for one another. Four at a time are what two cores carry.
-TEST_THREADS ?= 4
+# Tests on a real API server mostly wait: for periods of agents, and for one another. Six at a time are what two cores carry.
+TEST_THREADS ?= 6
 # As many control planes run at a time. To collect their garbage takes a seventh of the CPU time of these tests, and with
 # this setting of Go's runtime, which all that they start inherits, hardly any. It costs memory.
 TEST_GOGC ?= 400
