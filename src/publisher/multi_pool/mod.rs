@@ -271,16 +271,21 @@ impl CiliumMode for MultiPool {
     /// The proof is an answer to a query that is later than the claim's move.
     fn absence(&self, removal: Removal<'_>) -> Absence {
         let Removal { claim, carrier, is_carried, absent_as_of, presence, answered } = removal;
-        // Nothing is published before the agent has reported its need, and an agent without a report answers no
-        // query. If another block of the node overlaps this one, every answer contains a part of it.
-        let is_unanswerable = carrier.and_then(fields).is_none_or(|fields| {
-            !has_any_entry(fields) || listed(fields).any(|listed| listed.overlaps(claim.cidr))
-        });
-        if is_unanswerable && claim.state.reason() == Some(Reason::Unused) {
+        let fields = carrier.and_then(fields);
+        // If another block of the node overlaps this one, every answer contains a part of it.
+        let is_overlapped = |listed: Cidr| listed.overlaps(claim.cidr);
+        if claim.state.reason() == Some(Reason::Unused)
+            && fields.is_some_and(|fields| listed(fields).any(is_overlapped))
+        {
             return removal.shown_by_version();
         }
         let is_part = |listed: Cidr| listed != claim.cidr && listed.overlaps(claim.cidr);
-        if carrier.and_then(fields).is_some_and(|fields| listed(fields).any(is_part)) {
+        if fields.is_some_and(|fields| listed(fields).any(is_part)) {
+            return Absence::NotYet;
+        }
+        // An agent answers no query before its first report. One that had an earlier CiliumNode writes its blocks back
+        // with it.
+        if fields.is_some_and(|fields| !has_any_entry(fields)) {
             return Absence::NotYet;
         }
         match carrier {

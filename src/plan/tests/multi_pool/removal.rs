@@ -345,6 +345,16 @@ fn a_block_that_a_person_gave_up_is_off_after_an_answer_only() {
     cluster.expect("a", "finding: ClaimBeingDeleted");
     cluster.observe("ciliumnode a @120 need=8 has=10.0.0.16/28");
     cluster.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
-    let mut silent = super::cluster(&format!("{text}\nciliumnode a @90"));
-    silent.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
+}
+
+/// Its agent may have it from an earlier CiliumNode, and writes it back with its first report.
+#[test]
+fn a_block_that_a_person_gave_up_waits_for_the_first_report_of_the_agent() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.16/28 a 1 Held @70\n\
+                claim 10.0.0.0/28 a 1 Releasing/Unused deleting @80";
+    let mut cluster = cluster(&format!("{text}\nciliumnode a @90"));
+    let waits = "waits: one of its blocks may be in use and can't be published";
+    cluster.expect("a", &format!("finding: ClaimBeingDeleted; finding: Blocked; {waits}"));
+    cluster.observe("ciliumnode a @100 need=8");
+    assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 80");
 }
