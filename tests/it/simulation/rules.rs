@@ -52,8 +52,10 @@ pub(super) fn safety(
     let mut cidrs: BTreeMap<Cidr, &NodeName> = BTreeMap::new();
     let mut addresses: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
     let carriers = store.carriers();
-    let is_given =
-        |node: &NodeName, cidr| store.claim(cidr).is_none() && given.contains(&(node.clone(), cidr));
+    // A replica with an old view may claim such a CIDR for another node. It must not publish it there.
+    let is_given = |node: &NodeName, cidr| {
+        given.contains(&(node.clone(), cidr)) && store.claim(cidr).is_none_or(|claim| claim.node != *node)
+    };
     for seen in carriers.iter().map(AsRef::as_ref).filter(|seen| !taint.is(&seen.name)) {
         let node = &seen.name;
         let listed = blocks(seen);

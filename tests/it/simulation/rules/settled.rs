@@ -111,13 +111,23 @@ fn is_adopted(store: &Store, setting: &Setting, node: &Node, seen: &CiliumNode) 
     }
 }
 
-/// Whether a person must decide about a node that shows nothing. A block of it overlaps another one, or nothing shows
-/// which of several blocks its agent has. Until then nothing is published.
+/// Whether a person must decide about a node that shows nothing. A block of it overlaps another one, nothing shows
+/// which of several blocks its agent has, or pods use a block that a user gave up. Until then nothing is published.
 fn is_undecided(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
     let of_family = |family: Family| claims.iter().filter(|claim| claim.cidr.family() == family).count();
     let is_one_of_several =
         store.mode.gives_one_block() && Family::ALL.iter().any(|family| of_family(*family) > 1);
-    blocks(seen).is_empty() && (is_one_of_several || claims.iter().any(|claim| is_overlapped(store, claim)))
+    let has_pods = |claim: &Claim| {
+        claim.state == ClaimState::Releasing(Reason::Unused) && has_pods_in(store, &seen.name, claim)
+    };
+    let waits = |claim: &Claim| is_overlapped(store, claim) || has_pods(claim);
+    blocks(seen).is_empty() && (is_one_of_several || claims.iter().copied().any(waits))
+}
+
+/// Whether the last read of the node's Pods has shown an address of the claim.
+fn has_pods_in(store: &Store, node: &NodeName, claim: &Claim) -> bool {
+    let mut holders = store.holders.get(node).into_iter().flatten();
+    holders.any(|(address, _)| claim.cidr.contains(*address))
 }
 
 fn is_overlapped(store: &Store, claim: &Claim) -> bool {
@@ -127,13 +137,11 @@ fn is_overlapped(store: &Store, claim: &Claim) -> bool {
 fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
     // A block that its agent released may cool for longer than a cluster takes to come to rest. A removed block waits
     // for its last pod.
-    let has_pods = |claim: &Claim| {
-        let mut holders = store.holders.get(&seen.name).into_iter().flatten();
-        holders.any(|(address, _)| claim.cidr.contains(*address))
-    };
     let has_left = |claim: &Claim| match claim.state {
         ClaimState::Cooling(Reason::Reclaimed | Reason::Unused) => true,
-        ClaimState::Releasing(Reason::Reclaimed) => !blocks(seen).contains(&claim.cidr) && has_pods(claim),
+        ClaimState::Releasing(Reason::Reclaimed) => {
+            !blocks(seen).contains(&claim.cidr) && has_pods_in(store, &seen.name, claim)
+        }
         _ => false,
     };
     // Where a node has one block, any other claim of it stays. So does a claim that overlaps another.
