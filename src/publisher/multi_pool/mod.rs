@@ -272,20 +272,20 @@ impl CiliumMode for MultiPool {
     fn absence(&self, removal: Removal<'_>) -> Absence {
         let Removal { claim, carrier, is_carried, absent_as_of, presence, answered } = removal;
         let fields = carrier.and_then(fields);
-        // If another block of the node overlaps this one, every answer contains a part of it.
-        let is_overlapped = |listed: Cidr| listed.overlaps(claim.cidr);
         if claim.state.reason() == Some(Reason::Unused)
-            && fields.is_some_and(|fields| listed(fields).any(is_overlapped))
+            && let Some(fields) = fields
         {
-            return removal.shown_by_version();
+            // An agent that had an earlier CiliumNode may write its blocks back, and lists all with its first report.
+            if !reports_need(fields) {
+                return Absence::NotYet;
+            }
+            // If another block of the node overlaps this one, every answer contains a part of it.
+            if listed(fields).any(|listed| listed.overlaps(claim.cidr)) {
+                return removal.shown_by_version();
+            }
         }
         let is_part = |listed: Cidr| listed != claim.cidr && listed.overlaps(claim.cidr);
         if fields.is_some_and(|fields| listed(fields).any(is_part)) {
-            return Absence::NotYet;
-        }
-        // An agent answers no query before its first report. One that had an earlier CiliumNode writes its blocks back
-        // with it.
-        if fields.is_some_and(|fields| !has_any_entry(fields)) {
             return Absence::NotYet;
         }
         match carrier {
@@ -491,11 +491,6 @@ pub(super) fn raise_need(fields: &mut PoolsFields, percent: u8) {
             *needed = (*needed).max((used / PRE_ALLOCATED + 1) * PRE_ALLOCATED);
         }
     }
-}
-
-/// Whether its agent or another writer has written any entry.
-fn has_any_entry(fields: &PoolsFields) -> bool {
-    !fields.requested.is_empty() || !fields.allocated.is_empty()
 }
 
 fn reports_need(fields: &PoolsFields) -> bool {
