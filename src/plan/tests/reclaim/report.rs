@@ -141,7 +141,7 @@ fn a_block_whose_agent_is_not_ready_tells_so() {
 }
 
 #[test]
-fn nothing_is_reported_claims_while_writes_are_frozen() {
+fn no_claim_is_reported_while_writes_are_frozen() {
     let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 deleting");
     cluster.world.set_freeze(Freeze::of([(Switch::Writes, "of a test".to_owned())]));
     assert_eq!(cluster.tell(110), [""; 0]);
