@@ -52,10 +52,7 @@ pub(super) fn safety(
     let mut cidrs: BTreeMap<Cidr, &NodeName> = BTreeMap::new();
     let mut addresses: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
     let carriers = store.carriers();
-    // A replica with an old view may claim such a CIDR for another node. It must not publish it there.
-    let is_given = |node: &NodeName, cidr| {
-        given.contains(&(node.clone(), cidr)) && store.claim(cidr).is_none_or(|claim| claim.node != *node)
-    };
+    let is_given = |node: &NodeName, cidr| is_given(store, given, node, cidr);
     for seen in carriers.iter().map(AsRef::as_ref).filter(|seen| !taint.is(&seen.name)) {
         let node = &seen.name;
         let listed = blocks(seen);
@@ -100,6 +97,12 @@ pub(super) fn safety(
     Ok(())
 }
 
+/// Whether a node has a CIDR of another allocator that has not become a claim of it. A replica with an old view may
+/// claim the CIDR for another node. It must not publish it there.
+pub(super) fn is_given(store: &Store, given: &Given, node: &NodeName, cidr: Cidr) -> bool {
+    given.contains(&(node.clone(), cidr)) && store.claim(cidr).is_none_or(|claim| claim.node != *node)
+}
+
 /// Whether agents write their blocks onto their carriers.
 fn is_written_by_agents(mode: Mode) -> bool {
     matches!(mode, Mode::MultiPool | Mode::Kubernetes(NodeField::Annotations))
@@ -137,11 +140,20 @@ fn is_left_to(store: &Store, node: &NodeName, cidr: Cidr) -> Result<(), String> 
         Some(claim) if claim.node != *node => {
             Err(format!("the agent of {node} has {cidr}, and its claim is for {}", claim.node))
         }
-        Some(claim) if claim.state == ClaimState::Cooling(Reason::Reclaimed) => {
+        Some(claim)
+            if claim.state == ClaimState::Cooling(Reason::Reclaimed)
+                || (claim.state == ClaimState::Cooling(Reason::Unused)
+                    && !is_overlapped(store, node, cidr)) =>
+        {
             Err(format!("the agent of {node} has {cidr}, and its claim is cooling"))
         }
         Some(_) => Ok(()),
     }
+}
+
+/// Whether another block on the carrier of a node overlaps this one. Then no answer of the agent can be about this one.
+fn is_overlapped(store: &Store, node: &NodeName, cidr: Cidr) -> bool {
+    store.carrier(node).is_some_and(|seen| blocks(&seen).iter().any(|other| other.overlaps(cidr)))
 }
 
 /// The first blocks of a node are of all families that its agent runs. The agent stops waiting as soon as there is one,

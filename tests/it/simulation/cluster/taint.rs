@@ -10,6 +10,7 @@ use cilium_node_ipam::publisher::carried_by_cilium_node;
 
 use super::super::agent::Agent;
 use super::super::mode::{Mode, blocks};
+use super::super::rules;
 use super::{Cluster, Suite};
 
 impl Cluster {
@@ -105,7 +106,9 @@ impl Cluster {
 
     /// Whether a carrier shows CIDRs of another allocator that have not become claims.
     fn has_unclaimed(&self, name: &NodeName) -> bool {
-        let is_unclaimed = |(of, cidr): &(NodeName, Cidr)| of == name && self.store.claim(*cidr).is_none();
+        let is_unclaimed = |(of, cidr): &(NodeName, Cidr)| {
+            of == name && rules::is_given(&self.store, &self.given, of, *cidr)
+        };
         self.given.iter().any(is_unclaimed)
     }
 }

@@ -13,7 +13,7 @@ use super::super::cluster::Setting;
 use super::super::mode::{Mode, OTHER_POOL, POOL, POOLS, blocks, given_of};
 use super::super::store::Store;
 use super::free::{blocks_of, free_blocks, free_whole_blocks, is_adoptable, pools_of};
-use super::{Given, Taint};
+use super::{Given, Taint, is_given};
 
 /// The number of addresses of each family that an agent needs before it can start.
 const MINIMUM: u128 = 4;
@@ -38,9 +38,7 @@ pub(in super::super) fn settled(
         is_adopted(store, setting, node, seen)?;
         // It has a CIDR of another allocator that can't be its block, or a tainted node is in its way. Both are
         // reported.
-        let is_left_alone = blocks(seen)
-            .iter()
-            .any(|cidr| given.contains(&(node.name.clone(), *cidr)) && store.claim(*cidr).is_none());
+        let is_left_alone = blocks(seen).iter().any(|cidr| is_given(store, given, &node.name, *cidr));
         let is_in_the_way = claims.iter().any(|claim| taint.reaches(claim.cidr));
         if seen.deleting || is_left_alone || is_in_the_way || is_undecided(store, seen, &claims) {
             continue;
