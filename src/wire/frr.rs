@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::pod_ip_pool::OURS;
@@ -45,8 +44,36 @@ impl SideKind for FrrConfiguration {
         KindPath { group: GROUP, version: VERSION, kind: "FRRConfiguration", plural: CONFIGURATIONS }
     }
 
-    fn read(json: &str, _: &Meta) -> Option<Self> {
-        configuration(&serde_json::from_str(json).ok()?)
+    /// Its content; `None` if it has no version.
+    fn read(json: &str, meta: &Meta) -> Option<Self> {
+        let object: Value = serde_json::from_str(json).unwrap_or_default();
+        let revision = meta.revision()?;
+        let (metadata, spec) = (&object["metadata"], &object["spec"]);
+        let node: Option<NodeName> = metadata["annotations"][NODE].as_str().map(Into::into);
+        let is_ours = metadata["labels"][OURS.0] == OURS.1;
+        let of_node = node.filter(|node| is_ours && name_of(node).as_str() == meta.name);
+        let selector = selector(&spec["nodeSelector"]);
+        let prefixes = prefixes(spec);
+        let written = metadata["annotations"][SESSIONS].as_str().filter(|_| of_node.is_some());
+        let written = written.map(|text| Sessions::from(text.to_owned()));
+        let is_as_written = |sessions: &Sessions| match &selector {
+            Selector::Hostname(hostname) => spec_of(sessions, hostname, &prefixes) == *spec,
+            Selector::Every | Selector::Other => false,
+        };
+        let is_exact = written.as_ref().is_some_and(is_as_written);
+        let sessions = written.filter(|_| is_exact).unwrap_or_else(|| sessions(spec));
+        Some(Self {
+            name: meta.name.as_str().into(),
+            uid: meta.uid.as_str().into(),
+            revision,
+            of_node,
+            selector,
+            prefixes,
+            sessions,
+            is_deleting: metadata["deletionTimestamp"].is_string(),
+            n_routers: spec["bgp"]["routers"].as_array().map_or(0, Vec::len),
+            is_exact,
+        })
     }
 }
 
@@ -73,43 +100,6 @@ impl SideKind for FrrNodeState {
 fn networks(running: &str) -> Option<BTreeSet<Cidr>> {
     let lines = running.lines().filter_map(|line| line.trim().strip_prefix("network "));
     lines.map(|rest| Cidr::parse_lenient(rest.split_whitespace().next()?)).collect()
-}
-
-fn meta(object: &Value) -> Meta {
-    object.get("metadata").and_then(|meta| Meta::deserialize(meta).ok()).unwrap_or_default()
-}
-
-/// The content of an FRRConfiguration; `None` if it has no version.
-#[must_use]
-pub fn configuration(object: &Value) -> Option<FrrConfiguration> {
-    let meta = meta(object);
-    let revision = meta.revision()?;
-    let (metadata, spec) = (&object["metadata"], &object["spec"]);
-    let node: Option<NodeName> = metadata["annotations"][NODE].as_str().map(Into::into);
-    let is_ours = metadata["labels"][OURS.0] == OURS.1;
-    let of_node = node.filter(|node| is_ours && name_of(node).as_str() == meta.name);
-    let selector = selector(&spec["nodeSelector"]);
-    let prefixes = prefixes(spec);
-    let written = metadata["annotations"][SESSIONS].as_str().filter(|_| of_node.is_some());
-    let written = written.map(|text| Sessions::from(text.to_owned()));
-    let is_as_written = |sessions: &Sessions| match &selector {
-        Selector::Hostname(hostname) => spec_of(sessions, hostname, &prefixes) == *spec,
-        Selector::Every | Selector::Other => false,
-    };
-    let is_exact = written.as_ref().is_some_and(is_as_written);
-    let sessions = written.filter(|_| is_exact).unwrap_or_else(|| sessions(spec));
-    Some(FrrConfiguration {
-        name: meta.name.as_str().into(),
-        uid: meta.uid.as_str().into(),
-        revision,
-        of_node,
-        selector,
-        prefixes,
-        sessions,
-        is_deleting: metadata["deletionTimestamp"].is_string(),
-        n_routers: spec["bgp"]["routers"].as_array().map_or(0, Vec::len),
-        is_exact,
-    })
 }
 
 fn selector(wire: &Value) -> Selector {
@@ -300,6 +290,10 @@ mod tests {
 
     fn cidrs(texts: &[&str]) -> BTreeSet<Cidr> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn configuration(object: &Value) -> Option<FrrConfiguration> {
+        serde_json::from_value::<SideWatched<_>>(object.clone()).unwrap().into_value()
     }
 
     /// The object as the server stores it.

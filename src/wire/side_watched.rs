@@ -58,15 +58,8 @@ impl<V> SideWatched<V> {
 
 impl<'de, V: SideKind> Deserialize<'de> for SideWatched<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Envelope {
-            #[serde(default)]
-            metadata: Meta,
-        }
-
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let meta = serde_json::from_str::<Envelope>(raw.get()).map(|envelope| envelope.metadata);
-        let meta = meta.unwrap_or_default();
+        let meta = Meta::of_object(raw.get()).unwrap_or_default();
         let value = V::read(raw.get(), &meta);
         Ok(Self { meta: meta.into(), value })
     }

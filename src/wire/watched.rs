@@ -80,6 +80,17 @@ impl From<Meta> for ObjectMeta {
 }
 
 impl Meta {
+    /// The metadata of the object in this JSON; empty if it has none.
+    pub(super) fn of_object(json: &str) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        struct Envelope {
+            #[serde(default)]
+            metadata: Meta,
+        }
+
+        Ok(serde_json::from_str::<Envelope>(json)?.metadata)
+    }
+
     /// The version, of the store of the object's kind; `None` if it is not a positive integer.
     #[must_use]
     pub fn revision<S: Store>(&self) -> Option<Revision<S>> {
@@ -146,16 +157,10 @@ impl<W> Watched<W> {
 
 impl<'de, W: Wire> Deserialize<'de> for Watched<W> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Envelope {
-            #[serde(default)]
-            metadata: Meta,
-        }
-
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         let json = raw.get();
-        let (meta, object) = match serde_json::from_str::<Envelope>(json) {
-            Ok(Envelope { metadata }) => {
+        let (meta, object) = match Meta::of_object(json) {
+            Ok(metadata) => {
                 let object = metadata.revision().map_or_else(
                     || {
                         Err(format!(

@@ -51,7 +51,8 @@ impl Executor {
                     // Another answer is the object, which waits for a finalizer.
                     FrrChange::Delete { uid, .. } if answer["kind"] == "Status" => Seen::Deleted(uid.clone()),
                     FrrChange::Create { .. } | FrrChange::Replace { .. } | FrrChange::Delete { .. } => {
-                        frr::configuration(&answer).map_or(Seen::Nothing, |found| Seen::Frr(Box::new(found)))
+                        let stored = serde_json::from_value::<SideWatched<FrrConfiguration>>(answer)?;
+                        stored.into_value().map_or(Seen::Nothing, |found| Seen::Frr(Box::new(found)))
                     }
                 };
                 (Answer::Done, seen)
