@@ -155,8 +155,8 @@ fn annotations_that_are_gone_are_written_again() {
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
 }
 
-/// A controller that was not there when a hand changed an annotation, or set podCIDRs, which go before it: the agent
-/// goes on with the block until it starts again, whether its CiliumNode has a copy or not.
+/// Another writer changed an annotation while no controller ran, or set podCIDRs, which agents prefer. The agent keeps
+/// using the block until it starts again, with or without a copy on its CiliumNode.
 #[test]
 fn what_the_agent_took_stays_its_own_whatever_the_node_says_now() {
     for shows in ["annotated=10.9.0.0/28", "has=10.9.0.0/28", "annotated=10.9.0.0/28 later-than=95"] {

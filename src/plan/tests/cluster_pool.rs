@@ -247,8 +247,8 @@ fn a_block_of_a_family_that_somebody_took_off_stays() {
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
 }
 
-/// A CiliumNode that showed the CIDR of somebody else has not ended without the block that he may have replaced:
-/// whoever begins to serve in between has not seen it there.
+/// Another writer may have replaced the block with its own CIDR before the CiliumNode was deleted. A controller that
+/// starts after that has not seen the block there.
 #[test]
 fn a_block_that_may_have_been_replaced_stays_when_the_ciliumnode_is_recreated() {
     let objects =

@@ -135,8 +135,8 @@ fn a_drain_ends_when_its_ciliumnode_is_gone() {
     cluster.expect("a", BOTH);
 }
 
-/// Whoever writes the claim makes it later than its CiliumNode, and nobody else may ever write that again: the agent
-/// waits for its blocks.
+/// A write of the claim makes it later than its CiliumNode. The agent waits for its blocks, so it may never write the
+/// CiliumNode again.
 #[test]
 fn a_drain_ends_though_its_claim_is_written_after_its_ciliumnode() {
     let mut cluster = Cluster::of(

@@ -205,8 +205,7 @@ fn a_claim_that_lost_our_finalizer_gets_it_back_in_whatever_state_it_rests() {
     full.expect("a", "claim 10.0.0.16/28 of pool p for node a");
 }
 
-/// The agent goes on with the block while its CiliumNode is away, and nobody can recreate a claim that could not be
-/// read.
+/// The agent keeps using the block while its CiliumNode is absent. A claim that was unreadable can't be recreated.
 #[test]
 fn an_unreadable_claim_that_is_deleted_keeps_its_block_for_the_node_that_it_named() {
     let lost = || {

@@ -180,8 +180,8 @@ fn what_an_agent_has_is_claimed_of_the_pool_that_gives_under_its_name() {
     cluster(text).expect("a", "claim 10.0.0.0/29 of pool p for node a under default");
 }
 
-/// A restored store can leave an agent with a block and a part of it. It counts both, and gives back what it gets
-/// beside them.
+/// A restored store can leave an agent with a block and a part of it. It counts both, and releases
+/// any other block that it gets.
 #[test]
 fn a_block_and_its_part_count_as_their_agent_counts_them() {
     let text = "node a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/30 a 1 Held @81\n\
@@ -197,15 +197,15 @@ fn a_block_that_the_agent_let_go_is_published_again_where_it_is_needed() {
     assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"default\"}");
 }
 
-/// A replica with an old view may have begun to give back what the agent has. Without the CiliumNode nobody says that
-/// it let go: its machine may run on without its Node, and the block cools as long as that may last.
+/// A replica with an old view may have released a block that the agent has. Without the CiliumNode nothing shows that
+/// the agent released it. Its machine may still run without its Node, so the block cools as that of a lost node.
 #[test]
 fn a_block_whose_agent_has_not_answered_is_the_nodes_when_that_goes() {
     cluster("claim 10.0.0.0/28 a 1 Releasing/Reclaimed @80").expect("a", "hold 10.0.0.0/28 for node a again");
 }
 
-/// A restored store can leave a node with nothing but a CIDR that is now another node's. Its agent gives back what it
-/// does not need beside that, and would do so again and again.
+/// A restored store can leave a node with nothing but a CIDR that is now another node's. Its agent releases
+/// the blocks that it does not need beside that, and would do so each time.
 #[test]
 fn a_block_that_is_not_needed_beside_what_is_not_ours_goes_back() {
     let text = "node a 1\nnode b 2\nclaim 10.0.0.0/28 b 2 Held @70\nclaim 10.0.0.160/30 a 1 Held @80\n\

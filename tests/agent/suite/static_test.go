@@ -21,7 +21,7 @@ const (
 // newStaticNode makes a Node for an agent in the modes cluster-pool and kubernetes.
 func newStaticNode(t *testing.T, internalIPs ...string) testNode {
 	t.Helper()
-	// What earlier agents do in these modes is read from their code, and not run.
+	// The behaviour of earlier agents in these modes is known from their code alone.
 	if !cilium.static {
 		t.Skip("the agent of this release is not run in the modes cluster-pool and kubernetes")
 	}

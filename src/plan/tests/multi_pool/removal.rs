@@ -1,5 +1,5 @@
-//! Tests of blocks that are taken off an agent that takes whole blocks: when that begins, what proves that one is off,
-//! and what becomes of one that its agent goes on with.
+//! Tests of blocks that are removed from an agent of whole blocks: the start of the removal, the proof that a block is
+//! off, and blocks that the agent keeps using.
 
 use super::*;
 
