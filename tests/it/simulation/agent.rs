@@ -15,6 +15,7 @@ use cilium_node_ipam::model::request::NewCiliumNode;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::wire::carrier_patch::new_cilium_node;
+use serde_json::Value;
 
 pub(super) use self::fixed::annotations_of;
 use super::cluster::in_seconds;
@@ -142,6 +143,11 @@ impl Agent {
     /// The addresses that pods have, and its own, whether it knows of them or not.
     pub(super) fn held(&self) -> &BTreeSet<IpAddr> {
         by_model!(self, model => &model.held)
+    }
+
+    /// Its memory, as Cilium's agent shows it (`tests/agent`, `dump`).
+    pub(super) fn memory(&self) -> Value {
+        by_model!(self, model => model.memory())
     }
 
     /// The blocks in its memory, whether its carrier shows them or not.

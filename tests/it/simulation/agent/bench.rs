@@ -216,11 +216,7 @@ impl Bench {
 
     /// Its memory.
     pub(crate) fn memory(&self) -> Value {
-        match &self.agent.model {
-            Model::Crd(model) => model.memory(),
-            Model::Pools(model) => model.memory(),
-            Model::Fixed(model) => model.memory(),
-        }
+        self.agent.memory()
     }
 
     /// Everything that its next acts may depend on, except revisions.

@@ -96,12 +96,12 @@ impl Cluster {
         // The agent looks again at a version that has changed, and after its own write it may have more to answer.
         for _ in 0..3 {
             let reached = self.store.revision();
-            if let Some(agent) = self.agents.get_mut(name) {
-                agent.report(&mut self.store, name);
-            }
+            let Some(agent) = self.agents.get_mut(name) else { return Ok(()) };
+            agent.report(&mut self.store, name);
+            let memory = agent.memory();
             self.looks(name);
             if self.store.revision() != reached {
-                self.say(|| format!("    the agent of {name} reports"));
+                self.say(|| format!("    the agent of {name} reports, with {memory} in memory"));
             }
         }
         Ok(())

@@ -130,21 +130,29 @@ impl Cluster {
             return self.turns(number);
         }
         let mut round = Round::Quiet;
-        for number in 0..self.replicas.len() {
-            if self.hear_all(number) {
-                round = round.max(Round::Statuses);
-            }
-        }
-        for number in 0..self.replicas.len() {
-            self.decide_all(number)?;
-            round = round.max(self.under_way(number));
-        }
-        // By turns, so that replicas meet at every object.
-        while self.replicas.iter().any(|replica| !replica.in_flight.is_empty()) {
+        // An agent looks after its CIDRs once a minute, and a replica decides at once. If the agent acted between two
+        // decisions each time, it could undo the one for ever.
+        for _ in 0..MOST_IN_A_TURN {
             for number in 0..self.replicas.len() {
-                self.proceed(number, 0)?;
+                if self.hear_all(number) {
+                    round = round.max(Round::Statuses);
+                }
             }
-            self.look(None)?;
+            for number in 0..self.replicas.len() {
+                self.decide_all(number)?;
+                round = round.max(self.under_way(number));
+            }
+            if self.replicas.iter().all(|replica| replica.in_flight.is_empty()) {
+                break;
+            }
+            // By turns, so that replicas meet at every object.
+            while self.replicas.iter().any(|replica| !replica.in_flight.is_empty()) {
+                for number in 0..self.replicas.len() {
+                    self.proceed(number, 0)?;
+                }
+                self.look(None)?;
+            }
+            self.agents_look();
         }
         Ok(round)
     }
@@ -167,13 +175,17 @@ impl Cluster {
                 round = round.max(self.under_way(number));
                 self.end_all(number)?;
                 self.look(None)?;
-                // The agents see each version: one that saw only the last would miss a second usage query.
-                for name in self.agents.keys().cloned().collect::<Vec<_>>() {
-                    self.looks(&name);
-                }
+                self.agents_look();
             }
         }
         Ok(round)
+    }
+
+    /// The agents see each version: one that saw only the last would miss a second usage query.
+    fn agents_look(&mut self) {
+        for name in self.agents.keys().cloned().collect::<Vec<_>>() {
+            self.looks(&name);
+        }
     }
 
     /// Whether a block waits for its removal. That takes long after its agent has refused.
