@@ -104,16 +104,18 @@ pub(super) fn no_pod_uses_abandoned_block(world: &World, draft: &mut Draft, clai
 }
 
 /// The reason why the block of a claim that is leaving is kept, for a person.
-pub(super) fn explanation(world: &World, claim: &Claim) -> String {
+pub(super) fn explanation(world: &World, publisher: &Publisher, claim: &Claim) -> String {
     if let Some(holders) = holders(world, claim) {
         return format!("a user gave the claim up, but these pods have an address of it: {holders}");
     }
     if let Some(Err(why)) = world.look(&claim.node).map(|look| &look.found) {
         return format!("a user gave the claim up, but the pods of its node can't be read: {why}");
     }
-    "a user gave the claim up; its block is free when its CiliumNode and the pods of its node show that they do \
-     not have it, and it has cooled"
-        .to_owned()
+    let agent = if publisher.removes_with_query() { ", its agent" } else { "" };
+    format!(
+        "a user gave the claim up; its block is free when its CiliumNode{agent} and the pods of its node show that \
+         they do not have it, and it has cooled"
+    )
 }
 
 /// The Pods that have an address of the block, as the last read of the node's Pods found them.

@@ -105,7 +105,7 @@ fn being_deleted(world: &World, publisher: &Publisher, claim: &Claim) -> Finding
         "another writer deleted the claim while its block is cooling; its finalizer keeps it until then"
             .to_owned()
     } else if abandoned::is_leaving(world, publisher, claim) {
-        abandoned::explanation(world, claim)
+        abandoned::explanation(world, publisher, claim)
     } else {
         format!(
             "another writer deleted the claim while node {} has its block; its finalizer keeps it until the \

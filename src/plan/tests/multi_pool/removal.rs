@@ -342,6 +342,7 @@ fn a_block_that_a_person_gave_up_is_off_after_an_answer_only() {
     let mut cluster = cluster(&format!("{text}\nciliumnode a @90 need=8 has=10.0.0.16/28"));
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 80");
     cluster.observe("ciliumnode a @110 need=8 has=10.0.0.16/28 asked=80");
+    assert!(cluster.plan("a").findings[0].message.contains("when its CiliumNode, its agent and the pods"));
     cluster.expect("a", "finding: ClaimBeingDeleted");
     cluster.observe("ciliumnode a @120 need=8 has=10.0.0.16/28");
     cluster.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
