@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, PostParams};
 use kube::client::ClientBuilder;
 use kube::core::{ObjectList, Status};
 use kube::{Client, Config};
@@ -22,6 +22,11 @@ use crate::wire::watched::{Watched, Wire};
 
 /// The name under which this controller writes; the same in every version.
 pub const FIELD_MANAGER: &str = "cilium-node-ipam";
+
+/// The parameters with which this controller creates and replaces objects.
+pub(super) fn post_params() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
 
 /// Objects per page of a list. The client copies a page before it is decoded, so this bounds the peak of memory.
 pub(super) const PAGE_SIZE: u32 = 100;

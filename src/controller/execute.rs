@@ -69,28 +69,11 @@ struct RefusedRead {
     wait: Option<Duration>,
 }
 
-/// The outcome of one request.
-enum Attempt<T> {
-    /// It was applied.
-    Applied(T),
-    /// The object is not as it was.
-    Conflict(String),
-    /// The server refused the request itself.
-    Refused(String, Option<Duration>),
-    /// It may have been applied, or not.
-    Unknown(String),
-}
+/// The outcome of a request that was sent once. An error is any [`Answer`] but [`Answer::Done`].
+type Attempt<T> = Result<T, Answer>;
 
-impl<T> Attempt<T> {
-    fn map<U>(self, change: impl FnOnce(T) -> U) -> Attempt<U> {
-        match self {
-            Self::Applied(answer) => Attempt::Applied(change(answer)),
-            Self::Conflict(why) => Attempt::Conflict(why),
-            Self::Refused(why, wait) => Attempt::Refused(why, wait),
-            Self::Unknown(why) => Attempt::Unknown(why),
-        }
-    }
-}
+/// The outcome of a write, settled where its answer left it open; after an error the process exits.
+type Ended = anyhow::Result<(Answer, Seen)>;
 
 /// Which part of an object a patch is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,33 +99,29 @@ impl Executor {
         Ok(Outcome { request, answer, seen })
     }
 
-    async fn write(&self, write: &Write, settling: Purpose<'_>) -> anyhow::Result<(Answer, Seen)> {
-        Ok(match write {
-            Write::CreateClaim(claim) => self.create_claim(claim, settling).await?,
-            Write::Publish(publication) => self.publish(publication, settling).await?,
-            Write::UpdateClaim(update) => self.update_claim(update, settling).await?,
-            Write::BumpVersion(bump) => self.make_later_version(bump, settling).await?,
-            Write::UsageQuery(query) => self.ask(query, settling).await?,
-            Write::Withdraw(withdrawal) => self.withdraw(withdrawal, settling).await?,
-            Write::CreateCiliumNode(new) => self.create_cilium_node(new, settling).await?,
+    async fn write(&self, write: &Write, settling: Purpose<'_>) -> Ended {
+        match write {
+            Write::CreateClaim(claim) => self.create_claim(claim, settling).await,
+            Write::Publish(publication) => self.publish(publication, settling).await,
+            Write::UpdateClaim(update) => self.update_claim(update, settling).await,
+            Write::BumpVersion(bump) => self.make_later_version(bump, settling).await,
+            Write::UsageQuery(query) => self.ask(query, settling).await,
+            Write::Withdraw(withdrawal) => self.withdraw(withdrawal, settling).await,
+            Write::CreateCiliumNode(new) => self.create_cilium_node(new, settling).await,
             Write::PoolStatus(status) => {
-                self.patch_pool(&status.pool, Part::Status, pool::status_patch(status), settling).await?
+                self.patch_pool(&status.pool, Part::Status, pool::status_patch(status), settling).await
             }
-            Write::PoolFinalizers(write) => self.set_pool_finalizers(write, settling).await?,
-            Write::ClaimStatus(write) => self.write_claim_status(write, settling).await?,
-            Write::PodIpPool(write) => self.write_pod_ip_pool(write).await?,
-            Write::Frr(write) => self.write_frr(write).await?,
-        })
+            Write::PoolFinalizers(write) => self.set_pool_finalizers(write, settling).await,
+            Write::ClaimStatus(write) => self.write_claim_status(write, settling).await,
+            Write::PodIpPool(write) => self.write_pod_ip_pool(write).await,
+            Write::Frr(write) => self.write_frr(write).await,
+        }
     }
 
     /// Writes the finalizers of a pool. Ours is removed only where the server has no claim that names the pool.
     /// Another replica may have created one that the watch of claims has not shown here, and no version of the pool
     /// shows that.
-    async fn set_pool_finalizers(
-        &self,
-        write: &PoolFinalizersWrite,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
+    async fn set_pool_finalizers(&self, write: &PoolFinalizersWrite, settling: Purpose<'_>) -> Ended {
         if !write.finalizers.iter().any(|name| name == PoolObject::FINALIZER) {
             let (_, claims) =
                 self.read_all::<Claims>(&format!("spec.pool={}", write.pool), Purpose::Decision).await?;
@@ -154,53 +133,40 @@ impl Executor {
         self.patch_pool(&write.pool, Part::Object, pool::finalizers_patch(write), settling).await
     }
 
-    async fn patch_pool(
-        &self,
-        pool: &PoolName,
-        part: Part,
-        patch: Value,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
-        let found = self.read_pool(pool, settling);
-        let ended = self.patch_or_leave_to_watch::<Pools>(pool.as_str(), part, patch, found).await?;
+    async fn patch_pool(&self, pool: &PoolName, part: Part, patch: Value, settling: Purpose<'_>) -> Ended {
+        let ended = self.patch_or_leave_to_watch::<Pools>(pool.as_str(), part, patch, settling).await?;
         if let Answer::Refused(why, _) = &ended.0 {
             warn!(%pool, why, "patch of the pool refused");
         }
         Ok(ended)
     }
 
-    /// Sends a patch for which no node waits. `found` reads the object, where there was no answer.
+    /// Sends a patch for which no node waits.
     async fn patch_or_leave_to_watch<W: Wire>(
         &self,
         name: &str,
         part: Part,
         patch: Value,
-        found: impl Future<Output = anyhow::Result<Seen>>,
-    ) -> anyhow::Result<(Answer, Seen)> {
-        let api: Api<Watched<W>> = Api::all(self.clients.writes.clone());
-        Ok(match self.patch(&api, name, part, patch).await {
-            Attempt::Applied(patched) => (Answer::Done, self.seen(patched.into_object())),
-            // The watch shows the outcome.
-            Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
+        settling: Purpose<'_>,
+    ) -> Ended {
+        Ok(match self.patch::<W>(name, part, patch).await {
+            Ok(patched) => (Answer::Done, self.seen(patched)),
             // Writing it twice would do no harm. But while a server is away, the pause before the next try would
             // grow.
-            Attempt::Unknown(why) => (Answer::Unknown(why), found.await?),
-            Attempt::Refused(why, wait) => (Answer::Refused(why, wait), Seen::Nothing),
+            Err(answer @ Answer::Unknown(_)) => (answer, self.read_one::<W>(name, settling).await?),
+            // After a conflict the watch shows the outcome.
+            Err(answer) => (answer, Seen::Nothing),
         })
     }
 
-    async fn patch<W: Wire>(
-        &self,
-        api: &Api<Watched<W>>,
-        name: &str,
-        part: Part,
-        patch: Value,
-    ) -> Attempt<Watched<W>> {
+    async fn patch<W: Wire>(&self, name: &str, part: Part, patch: Value) -> Attempt<Object> {
+        let api: Api<Watched<W>> = Api::all(self.clients.writes.clone());
         let patch = Patch::Merge(patch);
-        match part {
+        let patched = match part {
             Part::Object => self.attempt(api.patch(name, &patch_params(), &patch)).await,
             Part::Status => self.attempt(api.patch_status(name, &patch_params(), &patch)).await,
-        }
+        };
+        patched.map(Watched::into_object)
     }
 
     fn seen(&self, object: Object) -> Seen {
@@ -224,16 +190,16 @@ impl Executor {
         async move {
             match self.clients.limited(request).await {
                 Err(timeout) => {
-                    Attempt::Unknown(format!("no answer within {}", humantime::format_duration(timeout)))
+                    Err(Answer::Unknown(format!("no answer within {}", humantime::format_duration(timeout))))
                 }
-                Ok(Ok(applied)) => Attempt::Applied(applied),
-                Ok(Err(kube::Error::Api(status))) => classify(&status),
-                Ok(Err(error)) => match Fenced::of(&error) {
+                Ok(Ok(applied)) => Ok(applied),
+                Ok(Err(kube::Error::Api(status))) => Err(classify(&status)),
+                Ok(Err(error)) => Err(match Fenced::of(&error) {
                     // Nothing was applied. The replica that leads makes the next decision.
-                    Some(fenced @ Fenced::NotSent) => Attempt::Refused(fenced.to_string(), None),
-                    Some(fenced @ Fenced::Unanswered) => Attempt::Unknown(fenced.to_string()),
-                    None => Attempt::Unknown(error.to_string()),
-                },
+                    Some(fenced @ Fenced::NotSent) => Answer::Refused(fenced.to_string(), None),
+                    Some(fenced @ Fenced::Unanswered) => Answer::Unknown(fenced.to_string()),
+                    None => Answer::Unknown(error.to_string()),
+                }),
             }
         }
     }
@@ -243,7 +209,7 @@ impl Executor {
 const UNPARSED: &str = "Failed to parse error data";
 
 /// The meaning of a parsed answer. Only a refusal of the request itself says for sure that nothing was applied.
-fn classify<T>(status: &Status) -> Attempt<T> {
+fn classify(status: &Status) -> Answer {
     let why = explained(status, format!("{} ({} {})", status.message, status.code, status.reason));
     let wait = retry_after::asked_for(status);
     let names_uid = status
@@ -252,12 +218,12 @@ fn classify<T>(status: &Status) -> Attempt<T> {
         .is_some_and(|details| details.causes.iter().any(|cause| cause.field == "metadata.uid"));
     match status.code {
         // This answer is not from the API server but from something between us and it.
-        408 => Attempt::Unknown(why),
-        _ if status.reason == UNPARSED => Attempt::Unknown(why),
-        404 | 409 => Attempt::Conflict(why),
-        422 if names_uid => Attempt::Conflict(why),
-        400..=499 => Attempt::Refused(why, wait),
-        _ => Attempt::Unknown(why),
+        408 => Answer::Unknown(why),
+        _ if status.reason == UNPARSED => Answer::Unknown(why),
+        404 | 409 => Answer::Conflict(why),
+        422 if names_uid => Answer::Conflict(why),
+        400..=499 => Answer::Refused(why, wait),
+        _ => Answer::Unknown(why),
     }
 }
 

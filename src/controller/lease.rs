@@ -11,7 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use kube::api::{Api, DynamicObject, PostParams};
+use kube::api::{Api, DynamicObject};
 use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use tokio::sync::{mpsc, watch};
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tower::util::MapResponseLayer;
 use tracing::{debug, info, warn};
 
-use super::client::FIELD_MANAGER;
+use super::client::{FIELD_MANAGER, post_params};
 use super::contact::{Contact, Observe};
 use super::input::Input;
 use super::lead::Lead;
@@ -418,8 +418,8 @@ impl Part {
         Box::pin(async move {
             let answer = async {
                 match lease {
-                    Some(lease) if is_new => api.create(&parameters(), &lease).await.map(Some),
-                    Some(lease) => api.replace(NAME, &parameters(), &lease).await.map(Some),
+                    Some(lease) if is_new => api.create(&post_params(), &lease).await.map(Some),
+                    Some(lease) => api.replace(NAME, &post_params(), &lease).await.map(Some),
                     None => api.get_opt(NAME).await,
                 }
             };
@@ -448,17 +448,13 @@ impl Part {
         };
         let api = self.election.api(self.election.client.clone());
         let free = record::released(&latest, Timestamp::now());
-        let written = async { api.replace(NAME, &parameters(), &free).await };
+        let written = async { api.replace(NAME, &post_params(), &free).await };
         match tokio::time::timeout(self.election.timing.request_limit(), written).await {
             Ok(Ok(_)) => info!("released the Lease {NAME}"),
             Ok(Err(error)) => warn!(%error, "can't release Lease {NAME}; it will expire"),
             Err(_) => warn!("can't release Lease {NAME}: no answer; it will expire"),
         }
     }
-}
-
-fn parameters() -> PostParams {
-    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Writes on the carrier of a node's blocks: its CiliumNode, or in one mode the Node itself.
 
-use kube::api::{Api, DynamicObject, PostParams};
+use kube::api::{Api, DynamicObject};
 use serde_json::Value;
 use tracing::{debug, info, warn};
 
-use super::{Attempt, Executor, Part, Purpose};
-use crate::controller::client::FIELD_MANAGER;
+use super::{Ended, Executor, Part, Purpose};
+use crate::controller::client::post_params;
 use crate::model::carrier::CarrierChange;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
@@ -15,7 +15,7 @@ use crate::model::revision::AnyRevision;
 use crate::wire::carrier_patch::{
     bump_version_patch, merge_patch, new_cilium_node, usage_query_patch, withdrawal_patch,
 };
-use crate::wire::watched::Watched;
+use crate::wire::watched::{Watched, Wire};
 use crate::wire::{CiliumNodes, Nodes};
 
 /// The part that a change of a carrier is of.
@@ -25,139 +25,96 @@ fn part_of(change: &CarrierChange) -> Part {
 
 impl Executor {
     /// Publishes blocks.
-    pub(super) async fn publish(
-        &self,
-        publication: &Publication,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
+    pub(super) async fn publish(&self, publication: &Publication, settling: Purpose<'_>) -> Ended {
         let (node, patch) = (&publication.node, merge_patch(publication, self.managed_fields));
         match publication.change.carrier_kind() {
-            Kind::Node => self.patch_node(node, patch, settling).await,
+            Kind::Node => self.patch_carrier::<Nodes>(node, Part::Object, patch, settling).await,
             Kind::CiliumNode | Kind::Pool | Kind::Claim => {
-                self.patch_cilium_node(node, Part::Object, patch, settling).await
+                self.patch_carrier::<CiliumNodes>(node, Part::Object, patch, settling).await
             }
         }
     }
 
     /// Writes the annotation that makes a later version.
-    pub(super) async fn make_later_version(
-        &self,
-        bump: &BumpVersion,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
+    pub(super) async fn make_later_version(&self, bump: &BumpVersion, settling: Purpose<'_>) -> Ended {
         let (node, patch) = (&bump.node, bump_version_patch(bump));
         match bump.revision {
-            AnyRevision::Custom(_) => self.patch_cilium_node(node, Part::Object, patch, settling).await,
-            AnyRevision::Core(_) => self.patch_node(node, patch, settling).await,
+            AnyRevision::Custom(_) => {
+                self.patch_carrier::<CiliumNodes>(node, Part::Object, patch, settling).await
+            }
+            AnyRevision::Core(_) => self.patch_carrier::<Nodes>(node, Part::Object, patch, settling).await,
         }
     }
 
     /// Asks an agent which addresses it uses, or withdraws the usage query.
-    pub(super) async fn ask(
-        &self,
-        query: &UsageQuery,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
+    pub(super) async fn ask(&self, query: &UsageQuery, settling: Purpose<'_>) -> Ended {
         debug!(node = %query.node, step = ?query.step, "usage query");
-        self.patch_cilium_node(&query.node, part_of(&query.change), usage_query_patch(query), settling).await
+        let (part, patch) = (part_of(&query.change), usage_query_patch(query));
+        self.patch_carrier::<CiliumNodes>(&query.node, part, patch, settling).await
     }
 
     /// Carries out a step by which blocks leave.
-    pub(super) async fn withdraw(
-        &self,
-        withdrawal: &Withdrawal,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
+    pub(super) async fn withdraw(&self, withdrawal: &Withdrawal, settling: Purpose<'_>) -> Ended {
         let part = part_of(&withdrawal.change);
         let patch = withdrawal_patch(withdrawal, self.managed_fields);
-        self.patch_cilium_node(&withdrawal.node, part, patch, settling).await
+        self.patch_carrier::<CiliumNodes>(&withdrawal.node, part, patch, settling).await
     }
 
-    async fn patch_node(
-        &self,
-        node: &NodeName,
-        patch: Value,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
-        let api: Api<Watched<Nodes>> = Api::all(self.clients.writes.clone());
-        let answer = match self.patch(&api, node.as_str(), Part::Object, patch).await {
-            Attempt::Applied(patched) => return Ok((Answer::Done, self.seen(patched.into_object()))),
-            Attempt::Conflict(why) => Answer::Conflict(why),
-            Attempt::Refused(why, wait) => {
-                warn!(
-                    %node,
-                    why,
-                    "patch of the Node refused; Cilium's mode kubernetes needs the right to patch Nodes, which \
-                     the chart grants with `modes`"
-                );
-                return Ok((Answer::Refused(why, wait), Seen::Nothing));
-            }
-            Attempt::Unknown(why) => Answer::Unknown(why),
-        };
-        let (_, mut found) = self.read_all::<Nodes>(&format!("metadata.name={node}"), settling).await?;
-        info!(%node, ?answer, "no answer to the patch of the Node; read the Node instead");
-        Ok((answer, found.pop().map_or(Seen::Nothing, |object| self.seen(object))))
-    }
-
-    async fn patch_cilium_node(
+    async fn patch_carrier<W: Wire>(
         &self,
         node: &NodeName,
         part: Part,
         patch: Value,
         settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
-        let api: Api<Watched<CiliumNodes>> = Api::all(self.clients.writes.clone());
-        let answer = match self.patch(&api, node.as_str(), part, patch).await {
-            Attempt::Applied(patched) => return Ok((Answer::Done, self.seen(patched.into_object()))),
-            Attempt::Conflict(why) => Answer::Conflict(why),
-            Attempt::Refused(why, wait) => {
-                warn!(%node, why, "patch of the CiliumNode refused");
+    ) -> Ended {
+        let kind = W::KIND.as_str();
+        let answer = match self.patch::<W>(node.as_str(), part, patch).await {
+            Ok(patched) => return Ok((Answer::Done, self.seen(patched))),
+            Err(Answer::Refused(why, wait)) => {
+                let remedy = if W::KIND == Kind::Node {
+                    "; Cilium's mode kubernetes needs the right to patch Nodes, which the chart grants with \
+                     `modes`"
+                } else {
+                    ""
+                };
+                warn!(%node, why, "patch of the {kind} refused{remedy}");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
             }
-            Attempt::Unknown(why) => Answer::Unknown(why),
+            Err(answer) => answer,
         };
-        let seen = self.read_cilium_node(node, settling).await?;
-        info!(%node, ?answer, "no answer to the patch of the CiliumNode; read the CiliumNode instead");
+        let seen = self.read_one::<W>(node.as_str(), settling).await?;
+        info!(%node, ?answer, "no answer to the patch of the {kind}; read the {kind} instead");
         Ok((answer, seen))
     }
 
     /// Creates a CiliumNode.
-    pub(super) async fn create_cilium_node(
-        &self,
-        new: &NewCiliumNode,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
+    pub(super) async fn create_cilium_node(&self, new: &NewCiliumNode, settling: Purpose<'_>) -> Ended {
         let resource = kube::api::ApiResource::erase::<Watched<CiliumNodes>>(&());
         let api: Api<DynamicObject> = Api::all_with(self.clients.writes.clone(), &resource);
         let object: DynamicObject = serde_json::from_value(new_cilium_node(new))?;
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let mut forbidden = false;
         let create = async {
-            let created = api.create(&params, &object).await;
+            let created = api.create(&post_params(), &object).await;
             forbidden = matches!(&created, Err(kube::Error::Api(status)) if status.is_forbidden());
             created
         };
         let answer = match self.attempt(create).await {
-            Attempt::Applied(_) => {
+            Ok(_) => {
                 info!(node = %new.node, "created the CiliumNode");
                 Answer::Done
             }
-            Attempt::Conflict(why) => Answer::Conflict(why),
-            Attempt::Refused(why, wait) if forbidden => {
-                warn!(
-                    node = %new.node,
-                    why,
-                    "CiliumNode refused: --create-ciliumnodes needs the right to create ciliumnodes, which \
-                     the chart grants with `createCiliumNodes`; until then the node waits for its agent to create the object"
-                );
+            Err(Answer::Refused(why, wait)) => {
+                let remedy = if forbidden {
+                    ": --create-ciliumnodes needs the right to create ciliumnodes, which the chart grants \
+                     with `createCiliumNodes`; until then the node waits for its agent to create the object"
+                } else {
+                    ""
+                };
+                warn!(node = %new.node, why, "CiliumNode refused{remedy}");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
             }
-            Attempt::Refused(why, wait) => {
-                warn!(node = %new.node, why, "CiliumNode refused");
-                return Ok((Answer::Refused(why, wait), Seen::Nothing));
-            }
-            Attempt::Unknown(why) => Answer::Unknown(why),
+            Err(answer) => answer,
         };
-        Ok((answer, self.read_cilium_node(&new.node, settling).await?))
+        Ok((answer, self.read_one::<CiliumNodes>(new.node.as_str(), settling).await?))
     }
 }

@@ -8,7 +8,7 @@ use kube::api::Api;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use super::{Attempt, Executor};
+use super::{Ended, Executor};
 use crate::controller::client::FIELD_MANAGER;
 use crate::model::frr::{FrrChange, FrrConfiguration, FrrWrite};
 use crate::model::outcome::{Answer, Seen};
@@ -18,7 +18,7 @@ use crate::wire::side_watched::SideWatched;
 impl Executor {
     /// Carries out a write to an FRRConfiguration. If the answer is lost, the watch shows the outcome. A late
     /// write does no harm: the server refuses it once the object has a later version.
-    pub(super) async fn write_frr(&self, write: &FrrWrite) -> anyhow::Result<(Answer, Seen)> {
+    pub(super) async fn write_frr(&self, write: &FrrWrite) -> Ended {
         let namespace = self.frr_namespace.as_str();
         let object = frr::object(write, namespace);
         let path = Api::<SideWatched<FrrConfiguration>>::namespaced_with(
@@ -45,7 +45,7 @@ impl Executor {
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(body)?;
         Ok(match self.attempt(self.clients.writes.request::<Value>(request)).await {
-            Attempt::Applied(answer) => {
+            Ok(answer) => {
                 info!(name, node = %write.node, "wrote: {write}");
                 let seen = match &write.change {
                     // Another answer is the object, which waits for a finalizer.
@@ -57,14 +57,17 @@ impl Executor {
                 };
                 (Answer::Done, seen)
             }
-            Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
-            Attempt::Unknown(why) => {
-                warn!(name, node = %write.node, why, "FRRConfiguration maybe not written");
-                (Answer::Unknown(why), Seen::Nothing)
-            }
-            Attempt::Refused(why, wait) => {
-                warn!(name, node = %write.node, why, "FRRConfiguration refused");
-                (Answer::Refused(why, wait), Seen::Nothing)
+            Err(answer) => {
+                match &answer {
+                    Answer::Unknown(why) => {
+                        warn!(name, node = %write.node, why, "FRRConfiguration maybe not written");
+                    }
+                    Answer::Refused(why, _) => {
+                        warn!(name, node = %write.node, why, "FRRConfiguration refused");
+                    }
+                    Answer::Done | Answer::Conflict(_) => {}
+                }
+                (answer, Seen::Nothing)
             }
         })
     }

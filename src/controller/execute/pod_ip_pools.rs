@@ -1,11 +1,11 @@
 //! Writes of CiliumPodIPPools, each in the version that the server serves.
 
-use kube::api::{Api, DynamicObject, Patch, PostParams};
+use kube::api::{Api, DynamicObject, Patch};
 use kube::core::ApiResource;
 use tracing::{info, warn};
 
-use super::{Attempt, Executor, patch_params};
-use crate::controller::client::{FIELD_MANAGER, ReadError};
+use super::{Ended, Executor, patch_params};
+use crate::controller::client::{ReadError, post_params};
 use crate::controller::discovery::served;
 use crate::model::outcome::{Answer, Seen};
 use crate::model::pod_ip_pool::PodIpPool;
@@ -17,7 +17,7 @@ use crate::wire::side_watched::SideWatched;
 impl Executor {
     /// Creates a CiliumPodIPPool, or adds to it. Writing it twice does no harm, so nothing is read where no answer
     /// comes: the watch shows the outcome.
-    pub(super) async fn write_pod_ip_pool(&self, write: &PodIpPoolWrite) -> anyhow::Result<(Answer, Seen)> {
+    pub(super) async fn write_pod_ip_pool(&self, write: &PodIpPoolWrite) -> Ended {
         let versions = match served(&self.clients, pod_ip_pool::PLURAL).await {
             Ok(served) => served.versions(),
             Err(error) => return Ok((undiscovered(&error), Seen::Nothing)),
@@ -35,11 +35,7 @@ impl Executor {
         Ok((answer, Seen::Nothing))
     }
 
-    async fn write_pod_ip_pool_in(
-        &self,
-        version: CiliumVersion,
-        write: &PodIpPoolWrite,
-    ) -> anyhow::Result<(Answer, Seen)> {
+    async fn write_pod_ip_pool_in(&self, version: CiliumVersion, write: &PodIpPoolWrite) -> Ended {
         let resource = ApiResource::erase::<SideWatched<PodIpPool>>(&version);
         let api: Api<DynamicObject> = Api::all_with(self.clients.writes.clone(), &resource);
         let name = write.name.as_str();
@@ -48,8 +44,7 @@ impl Executor {
             let written = match (pod_ip_pool::new_pod_ip_pool(write, version), pod_ip_pool::patch(write)) {
                 (Some(new), _) => {
                     let new: DynamicObject = serde_json::from_value(new).map_err(kube::Error::SerdeError)?;
-                    let manager = Some(FIELD_MANAGER.to_owned());
-                    api.create(&PostParams { field_manager: manager, ..PostParams::default() }, &new).await
+                    api.create(&post_params(), &new).await
                 }
                 (None, patch) => {
                     api.patch(name, &patch_params(), &Patch::Merge(patch.unwrap_or_default())).await
@@ -59,7 +54,7 @@ impl Executor {
             written
         };
         Ok(match self.attempt(request).await {
-            Attempt::Applied(written) => {
+            Ok(written) => {
                 let (created, version) = (write.on.is_none(), version.as_str());
                 info!(name, version, created, "wrote the CiliumPodIPPool");
                 let written =
@@ -67,10 +62,7 @@ impl Executor {
                 let seen = written.into_value().map_or(Seen::Nothing, |pool| Seen::PodIpPool(Box::new(pool)));
                 (Answer::Done, seen)
             }
-            // Another writer may have created it; the watch shows that.
-            Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
-            Attempt::Unknown(why) => (Answer::Unknown(why), Seen::Nothing),
-            Attempt::Refused(why, wait) => {
+            Err(Answer::Refused(why, wait)) => {
                 let needs = if forbidden {
                     "; --create-podippools needs the right to create and patch ciliumpodippools, which \
                      the chart grants with `createPodIPPools`"
@@ -80,6 +72,8 @@ impl Executor {
                 warn!(name, why, "CiliumPodIPPool refused{needs}");
                 (Answer::Refused(why, wait), Seen::Nothing)
             }
+            // Another writer may have created it; the watch shows that.
+            Err(answer) => (answer, Seen::Nothing),
         })
     }
 }

@@ -4,38 +4,40 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use tracing::warn;
 
-use super::{Attempt, Executor, Purpose, RefusedRead, classify};
+use super::{Executor, Purpose, RefusedRead, classify};
 use crate::controller::backoff::Retries;
 use crate::controller::client::ReadError;
-use crate::controller::forbidden;
 use crate::controller::places::Place;
+use crate::controller::{forbidden, named};
 use crate::model::claim::block_name;
-use crate::model::names::{NodeName, PoolName};
+use crate::model::names::NodeName;
 use crate::model::observation::Object;
-use crate::model::outcome::{Presence, Seen};
+use crate::model::outcome::{Answer, Presence, Seen};
 use crate::model::request::Read;
 use crate::model::revision::{AnyRevision, Revision};
-use crate::net::cidr::Cidr;
 use crate::wire::node_pods::{NODE_FIELD, pods_on_node};
 use crate::wire::watched::Wire;
-use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
+use crate::wire::{CiliumNodes, Claims, Nodes};
 
 impl Executor {
     pub(super) async fn read(&self, read: &Read, place: &Place) -> anyhow::Result<Seen> {
         match read {
             Read::ClaimsOf(node) => self.claims_of(node).await,
             Read::PodsOf(node, after) => self.pods_of(node, *after).await,
-            Read::Claim(cidr, _) => self.read_claim(*cidr, Purpose::Outcome(place)).await,
-            Read::CiliumNode(node) => self.read_cilium_node(node, Purpose::Decision).await,
+            Read::Claim(cidr, _) => {
+                self.read_one::<Claims>(&block_name(*cidr), Purpose::Outcome(place)).await
+            }
+            Read::CiliumNode(node) => self.read_one::<CiliumNodes>(node.as_str(), Purpose::Decision).await,
             Read::Node(node, as_of) => self.read_node(node, *as_of).await,
         }
     }
 
-    /// Reads one claim by a consistent list, which has a revision even when there is no such claim.
-    pub(super) async fn read_claim(&self, cidr: Cidr, purpose: Purpose<'_>) -> anyhow::Result<Seen> {
-        let (revision, mut claims) =
-            self.read_all::<Claims>(&format!("metadata.name={}", block_name(cidr)), purpose).await?;
-        Ok(claims.pop().map_or(Seen::Absent(revision), |claim| self.seen(claim)))
+    /// Reads one object by a consistent list, which has a revision even when there is no such object. Where that
+    /// revision does not compare with those of claims, nothing is seen then.
+    pub(super) async fn read_one<W: Wire>(&self, name: &str, purpose: Purpose<'_>) -> anyhow::Result<Seen> {
+        let (revision, mut found) = self.read_all::<W>(&named::selector(name), purpose).await?;
+        let absent = AnyRevision::from(revision).within().map_or(Seen::Nothing, Seen::Absent);
+        Ok(found.pop().map_or(absent, |object| self.seen(object)))
     }
 
     async fn claims_of(&self, node: &NodeName) -> anyhow::Result<Seen> {
@@ -65,24 +67,9 @@ impl Executor {
         }
     }
 
-    pub(super) async fn read_cilium_node(
-        &self,
-        node: &NodeName,
-        purpose: Purpose<'_>,
-    ) -> anyhow::Result<Seen> {
-        let (revision, mut found) =
-            self.read_all::<CiliumNodes>(&format!("metadata.name={node}"), purpose).await?;
-        Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
-    }
-
-    pub(super) async fn read_pool(&self, pool: &PoolName, purpose: Purpose<'_>) -> anyhow::Result<Seen> {
-        let (revision, mut found) = self.read_all::<Pools>(&format!("metadata.name={pool}"), purpose).await?;
-        Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
-    }
-
     async fn read_node(&self, node: &NodeName, as_of: Revision) -> anyhow::Result<Seen> {
         let (read_at, mut found) =
-            self.read_all::<Nodes>(&format!("metadata.name={node}"), Purpose::Decision).await?;
+            self.read_all::<Nodes>(&named::selector(node.as_str()), Purpose::Decision).await?;
         let presence = match found.pop() {
             None => Presence::Gone,
             Some(Object::Node(node)) => Presence::Is(node.uid),
@@ -132,9 +119,9 @@ impl Executor {
 /// Why the server does not carry out a read, where it says that. The same read gets the same answer until an
 /// administrator changes something.
 fn refused_by(error: &ReadError) -> Option<RefusedRead> {
-    match classify::<()>(error.answer()?) {
-        Attempt::Refused(why, wait) => Some(RefusedRead { why, wait }),
-        Attempt::Conflict(why) => Some(RefusedRead { why, wait: None }),
-        Attempt::Applied(()) | Attempt::Unknown(_) => None,
+    match classify(error.answer()?) {
+        Answer::Refused(why, wait) => Some(RefusedRead { why, wait }),
+        Answer::Conflict(why) => Some(RefusedRead { why, wait: None }),
+        Answer::Done | Answer::Unknown(_) => None,
     }
 }
