@@ -34,8 +34,7 @@ pub(super) fn unlisted(error: &anyhow::Error) -> AgentNews {
 
 /// Follows the Pods of agents in `namespace` until the watches are stopped.
 pub(super) async fn follow(watches: Watches, namespace: String) -> anyhow::Result<()> {
-    let pods = pods(&watches.clients, &namespace);
-    watches.stop.run_until_cancelled(pods.follow(&watches, input)).await.unwrap_or(Ok(()))
+    pods(&watches.clients, &namespace).follow(&watches, input).await
 }
 
 fn input(news: News<AgentPod>) -> Input {

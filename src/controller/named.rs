@@ -34,48 +34,39 @@ pub(super) struct Named<K> {
 /// makes of it, or of its absence, whenever it may have changed.
 pub(super) async fn follow<K, T>(
     watches: Watches,
-    object: Named<K>,
+    Named { api, name, kind }: Named<K>,
     receiver: mpsc::Sender<T>,
     news: impl Fn(Option<&K>) -> T,
 ) -> anyhow::Result<()>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let stop = watches.stop.clone();
-    stop.run_until_cancelled(follow_for_ever(watches, object, receiver, news)).await;
-    Ok(())
-}
-
-async fn follow_for_ever<K, T>(
-    watches: Watches,
-    Named { api, name, kind }: Named<K>,
-    receiver: mpsc::Sender<T>,
-    news: impl Fn(Option<&K>) -> T,
-) where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
     let config = watcher::Config::default().fields(&selector(name)).timeout(WATCH_SECONDS);
-    watches.clients.contact.standing.starts_to_follow(kind);
-    let begin = || watcher(api.clone(), config.clone()).boxed();
-    let mut events = begin();
-    let mut retries = Retries::default();
-    let mut found = None;
-    while let Some(event) = next_event(&watches, begin, &mut events, &mut retries, kind).await {
-        match event {
-            Event::Init => {
-                found = None;
-                continue;
+    let follow = async {
+        watches.clients.contact.standing.starts_to_follow(kind);
+        let begin = || watcher(api.clone(), config.clone()).boxed();
+        let mut events = begin();
+        let mut retries = Retries::default();
+        let mut found = None;
+        while let Some(event) = next_event(&watches, begin, &mut events, &mut retries, kind).await {
+            match event {
+                Event::Init => {
+                    found = None;
+                    continue;
+                }
+                Event::InitApply(object) => {
+                    found = Some(object);
+                    continue;
+                }
+                Event::InitDone => {}
+                Event::Apply(object) => found = Some(object),
+                Event::Delete(_) => found = None,
             }
-            Event::InitApply(object) => {
-                found = Some(object);
-                continue;
+            if receiver.send(news(found.as_ref())).await.is_err() {
+                return;
             }
-            Event::InitDone => {}
-            Event::Apply(object) => found = Some(object),
-            Event::Delete(_) => found = None,
         }
-        if receiver.send(news(found.as_ref())).await.is_err() {
-            return;
-        }
-    }
+    };
+    watches.stop.run_until_cancelled(follow).await;
+    Ok(())
 }

@@ -41,8 +41,7 @@ pub(super) fn unlisted(error: &anyhow::Error) -> NodeConfigNews {
 
 /// Follows those in `namespace` until the watches are stopped.
 pub(super) async fn follow(watches: Watches, namespace: String) -> anyhow::Result<()> {
-    let configs = node_configs(&watches.clients, &namespace);
-    watches.stop.run_until_cancelled(configs.follow(&watches, input)).await.unwrap_or(Ok(()))
+    node_configs(&watches.clients, &namespace).follow(&watches, input).await
 }
 
 fn input(news: News<NodeConfig>) -> Input {

@@ -90,30 +90,28 @@ pub async fn read_node_states(clients: &Clients) -> Result<Vec<FrrNodeState>, Re
 
 /// Follows the FRRConfigurations of a namespace until the process stops.
 pub(super) async fn follow_configurations(watches: Watches, namespace: String) -> anyhow::Result<()> {
-    let configurations = configurations(&watches.clients, &namespace);
-    let follow = configurations.follow(&watches, |news| {
+    let input = |news: News<FrrConfiguration>| {
         Input::FrrConfigurations(match news {
             News::Unlisted(why) => FrrConfigurationNews::Unlisted(why),
             News::Listed(all) => FrrConfigurationNews::Listed(all),
             News::Applied(one) => FrrConfigurationNews::Applied(Box::new(one)),
             News::Deleted(one) => FrrConfigurationNews::Deleted(one.name, one.revision),
         })
-    });
-    watches.stop.run_until_cancelled(follow).await.unwrap_or(Ok(()))
+    };
+    configurations(&watches.clients, &namespace).follow(&watches, input).await
 }
 
 /// Follows the FRRNodeStates until the process stops.
 pub(super) async fn follow_node_states(watches: Watches) -> anyhow::Result<()> {
-    let states = node_states(&watches.clients);
-    let follow = states.follow(&watches, |news| {
+    let input = |news: News<FrrNodeState>| {
         Input::FrrNodeStates(match news {
             News::Unlisted(why) => FrrNodeStateNews::Unlisted(why),
             News::Listed(all) => FrrNodeStateNews::Listed(all),
             News::Applied(one) => FrrNodeStateNews::Applied(one),
             News::Deleted(one) => FrrNodeStateNews::Deleted(one.node),
         })
-    });
-    watches.stop.run_until_cancelled(follow).await.unwrap_or(Ok(()))
+    };
+    node_states(&watches.clients).follow(&watches, input).await
 }
 
 /// Follows the table of a GoBGP daemon while this process leads, until the process stops.
@@ -140,9 +138,7 @@ pub(super) async fn follow_speakers(watches: Watches, kind: SpeakerKind) -> anyh
         SpeakerKind::Advertisement => |news| input_of(SpeakerKind::Advertisement, news),
         SpeakerKind::PeeringPolicy => |news| input_of(SpeakerKind::PeeringPolicy, news),
     };
-    let speakers = speakers(&watches.clients, kind);
-    let follow = speakers.follow(&watches, input);
-    watches.stop.run_until_cancelled(follow).await.unwrap_or(Ok(()))
+    speakers(&watches.clients, kind).follow(&watches, input).await
 }
 
 fn input_of(kind: SpeakerKind, news: News<Speaker>) -> Input {

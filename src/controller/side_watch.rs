@@ -162,8 +162,13 @@ impl<V: SideKind> SideWatch<V> {
         }
     }
 
-    /// Follows them without end, and sends the loop the news as the inputs that `input` returns.
+    /// Follows them until the watches are stopped, and sends the loop the news as the inputs that `input` returns.
     pub(super) async fn follow(&self, watches: &Watches, input: fn(News<V>) -> Input) -> anyhow::Result<()> {
+        watches.stop.run_until_cancelled(self.follow_for_ever(watches, input)).await;
+        Ok(())
+    }
+
+    async fn follow_for_ever(&self, watches: &Watches, input: fn(News<V>) -> Input) {
         let contact = &watches.clients.contact;
         contact.standing.starts_to_follow(self.kind);
         let told = Told::NothingUntil(Instant::now() + PATIENCE);
@@ -174,7 +179,7 @@ impl<V: SideKind> SideWatch<V> {
                 Ok(places) => places,
                 Err(error) => {
                     if !self.failed("discovery failed", &error, error.answer(), &mut following).await {
-                        return Ok(());
+                        return;
                     }
                     continue;
                 }
@@ -183,7 +188,7 @@ impl<V: SideKind> SideWatch<V> {
             let mut has_expired = false;
             for api in &places.apis {
                 match self.follow_at(api, &mut following).await {
-                    End::Unheard => return Ok(()),
+                    End::Unheard => return,
                     End::Expired => {
                         has_expired = true;
                         break;
@@ -199,7 +204,7 @@ impl<V: SideKind> SideWatch<V> {
                 (Unknown::Failure | Unknown::NoObjects, _) => self.are_none(&mut following).await,
             };
             if !still_hears {
-                return Ok(());
+                return;
             }
         }
     }
