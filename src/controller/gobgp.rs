@@ -51,7 +51,7 @@ enum Failed {
     /// The daemon refuses it.
     Refused(String),
     /// It has no answer.
-    Failure(RibFailure),
+    Unanswered(String),
 }
 
 impl Daemon {
@@ -95,9 +95,11 @@ impl Daemon {
             let ended = tokio::select! {
                 // The process may have been stopped in between, and the end of the lead counts first then.
                 biased;
-                () = lead.ended() => Err(without_answer("the Lease was lost before the answer".to_owned())),
+                () = lead.ended() => {
+                    Err(Failed::Unanswered("the Lease was lost before the answer".to_owned()))
+                }
                 ended = timeout(CHANGE_WITHIN, self.send(&change)) => {
-                    ended.unwrap_or_else(|_| Err(without_answer(no_answer(CHANGE_WITHIN))))
+                    ended.unwrap_or_else(|_| Err(Failed::Unanswered(no_answer(CHANGE_WITHIN))))
                 }
             };
             match ended {
@@ -109,10 +111,10 @@ impl Daemon {
                     warn!(%change, why, "GoBGP has refused a change");
                     refused.push((change, why));
                 }
-                Err(Failed::Failure(found)) => {
-                    warn!(%change, why = found.why(), "no answer of GoBGP");
+                Err(Failed::Unanswered(why)) => {
+                    warn!(%change, why, "no answer of GoBGP");
                     self.disconnect();
-                    failure = Some(found);
+                    failure = Some(RibFailure::Unanswered(why));
                     break;
                 }
             }
@@ -223,10 +225,6 @@ fn no_answer(within: Duration) -> String {
     format!("no answer within {}", humantime::format_duration(within))
 }
 
-fn without_answer(why: String) -> Failed {
-    Failed::Failure(RibFailure::Unanswered(why))
-}
-
 /// Whether an answer is one of the daemon's own. Only such an answer says that nothing was applied.
 fn failed(status: &Status) -> Failed {
     let is_own = status.source().is_none();
@@ -244,7 +242,7 @@ fn failed(status: &Status) -> Failed {
         {
             Failed::Refused(words_of(status))
         }
-        _ => Failed::Failure(RibFailure::Unanswered(words_of(status))),
+        _ => Failed::Unanswered(words_of(status)),
     }
 }
 

@@ -326,11 +326,8 @@ impl Reporter {
 
     /// The routes of all nodes have been decided.
     pub(super) fn routes(&mut self, plan: &RoutesPlan) {
-        let found = plan.findings.clone();
-        found.difference(&self.routes).for_each(|finding| self.log.found(finding));
-        finding::ended(&self.routes, &found).for_each(|finding| self.log.resolved(finding));
-        if found != self.routes {
-            self.routes = found;
+        if plan.findings != self.routes {
+            self.log.replace(&mut self.routes, plan.findings.clone());
             self.changed();
         }
     }
@@ -385,11 +382,7 @@ impl Reporter {
             .chain(agents::missing(world, now))
             .chain(orphans::finding(world, now))
             .collect();
-        for finding in found.difference(&self.unreadable) {
-            self.log.found(finding);
-        }
-        finding::ended(&self.unreadable, &found).for_each(|finding| self.log.resolved(finding));
-        self.unreadable = found;
+        self.log.replace(&mut self.unreadable, found);
     }
 
     fn look_at_writes(&mut self, world: &World, now: Now) {
@@ -405,11 +398,7 @@ impl Reporter {
                 Finding::new(FindingKind::WriteWithoutEffect, kind, &name, message)
             })
             .collect();
-        for finding in found.difference(&self.in_vain) {
-            self.log.found(finding);
-        }
-        finding::ended(&self.in_vain, &found).for_each(|finding| self.log.resolved(finding));
-        self.in_vain = found;
+        self.log.replace(&mut self.in_vain, found);
     }
 
     /// The report for when `request` is done; a read has none.

@@ -2,11 +2,11 @@
 //!
 //! A start or a new pool can bring the same finding of every node. All of them are in the log at level debug.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tracing::{debug, info, warn};
 
-use crate::model::finding::Finding;
+use crate::model::finding::{self, Finding};
 use crate::model::names::{NodeName, PoolName};
 
 /// The maximum number of lines about one reason between two summaries.
@@ -27,6 +27,13 @@ struct Count {
 }
 
 impl FindingLog {
+    /// Replaces findings, and logs which are new and which are resolved.
+    pub(super) fn replace(&mut self, before: &mut BTreeSet<Finding>, found: BTreeSet<Finding>) {
+        found.difference(before).for_each(|finding| self.found(finding));
+        finding::ended(before, &found).for_each(|finding| self.resolved(finding));
+        *before = found;
+    }
+
     /// Logs a new finding.
     pub(super) fn found(&mut self, finding: &Finding) {
         let (kind, subject) = (finding.kind.as_str(), finding.subject.as_str());
