@@ -58,18 +58,18 @@ pub enum OwnAddresses {
 /// The mode that follows from the data of `cilium-config`.
 #[must_use]
 pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mode {
+    publisher(config, settings).map_or_else(Mode::Passive, Mode::Active)
+}
+
+/// The publisher, or why the controller may not write.
+fn publisher(config: &BTreeMap<String, String>, settings: &Settings) -> Result<Publisher, String> {
     let ipam = config.get(IPAM_KEY).map_or("", String::as_str);
-    let mode = match ipam.parse::<IpamMode>() {
-        Ok(mode) => mode,
-        Err(error) => {
-            return Mode::Passive(format!(
-                "cilium-config says `ipam: {ipam}`, and the controller does not support that mode: {error}"
-            ));
-        }
-    };
+    let mode = ipam.parse::<IpamMode>().map_err(|error| {
+        format!("cilium-config says `ipam: {ipam}`, and the controller does not support that mode: {error}")
+    })?;
     if !settings.modes.contains(&mode) {
         let modes: Vec<&str> = settings.modes.iter().map(|mode| mode.as_str()).collect();
-        return Mode::Passive(format!(
+        return Err(format!(
             "cilium-config says `ipam: {ipam}`, and --modes allows only {}: another allocator may serve these \
              nodes",
             modes.join(", ")
@@ -81,30 +81,29 @@ pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mo
         .map(|(family, _)| family)
         .collect();
     if families.is_empty() {
-        return Mode::Passive("cilium-config enables neither enable-ipv4 nor enable-ipv6".to_owned());
+        return Err("cilium-config enables neither enable-ipv4 nor enable-ipv6".to_owned());
     }
-    match mode {
-        IpamMode::Crd => Mode::Active(Publisher::Crd(crd(config, families, settings.own))),
+    Ok(match mode {
+        IpamMode::Crd => Publisher::Crd(crd(config, families, settings.own)),
         IpamMode::MultiPool => {
             let bgp = if is_on(config, BGP_KEY, IfAbsent::Off) { Bgp::On } else { Bgp::Off };
             let default_pool = config.get(DEFAULT_POOL_KEY).map_or("default", |name| name.trim()).into();
-            Mode::Active(Publisher::MultiPool(MultiPool { families, default_pool, bgp }))
+            Publisher::MultiPool(MultiPool { families, default_pool, bgp })
         }
-        IpamMode::ClusterPool => Mode::Active(Publisher::ClusterPool(Static::new(families, ClusterPool))),
-        IpamMode::Kubernetes => kubernetes(config, families, settings.node_field),
-    }
-}
-
-fn kubernetes(config: &BTreeMap<String, String>, families: BTreeSet<Family>, writes: NodeField) -> Mode {
-    let agents_read_annotations = is_on(config, ANNOTATE_KEY, IfAbsent::Off);
-    if writes == NodeField::Annotations && !agents_read_annotations {
-        return Mode::Passive(format!(
-            "agents read no annotations: cilium-config does not say `{ANNOTATE_KEY}: true`, and --node-field \
-             is annotations"
-        ));
-    }
-    let mode = Kubernetes { writes, agents_read_annotations };
-    Mode::Active(Publisher::Kubernetes(Static::new(families, mode)))
+        IpamMode::ClusterPool => Publisher::ClusterPool(Static::new(families, ClusterPool)),
+        IpamMode::Kubernetes => {
+            let writes = settings.node_field;
+            let agents_read_annotations = is_on(config, ANNOTATE_KEY, IfAbsent::Off);
+            if writes == NodeField::Annotations && !agents_read_annotations {
+                return Err(format!(
+                    "agents read no annotations: cilium-config does not say `{ANNOTATE_KEY}: true`, and \
+                     --node-field is annotations"
+                ));
+            }
+            let kubernetes = Kubernetes { writes, agents_read_annotations };
+            Publisher::Kubernetes(Static::new(families, kubernetes))
+        }
+    })
 }
 
 fn crd(config: &BTreeMap<String, String>, families: BTreeSet<Family>, own: OwnAddresses) -> Crd {

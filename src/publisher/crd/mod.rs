@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use super::answer::{Absence, Drain, Holding, Leaving, Phase, QueryState, Removal, Stays};
 use super::cilium_mode::CiliumMode;
+use super::cilium_node;
 use super::demand::Demand;
 use super::one_store;
 use super::support::Support;
@@ -16,11 +17,11 @@ use crate::model::counted::counted;
 use crate::model::crd::{CrdChange, CrdFields, FENCE, FormerCrd, MarkChange, ReleaseMark};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::node::{CiliumNode, Node};
+use crate::model::node::Node;
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{
-    BumpVersion, Publication, QueryStep, Read, Request, UsageQuery, Withdrawal, WithdrawalStep, Write,
+    BumpVersion, Publication, QueryStep, Request, UsageQuery, Withdrawal, WithdrawalStep, Write,
 };
 use crate::model::revision::Revision;
 use crate::model::share::Share;
@@ -58,13 +59,6 @@ impl fmt::Display for Crd {
 /// The fields of a carrier; `None` if it is not a CiliumNode, which does not happen in this mode.
 fn fields(carrier: Carrier<'_>) -> Option<&CrdFields> {
     cilium_node(carrier).map(|cilium_node| &cilium_node.crd)
-}
-
-fn cilium_node(carrier: Carrier<'_>) -> Option<&CiliumNode> {
-    match carrier {
-        Carrier::CiliumNode(cilium_node) => Some(cilium_node),
-        Carrier::Node(_) => None,
-    }
 }
 
 impl CiliumMode for Crd {
@@ -237,29 +231,26 @@ impl CiliumMode for Crd {
     }
 
     fn absence(&self, removal: Removal<'_>) -> Absence {
-        let Removal { claim, carrier, is_carried, absent_as_of, presence: _, answered: _ } = removal;
-        match carrier {
-            None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
-            // Only a later version shows whether the agent has withdrawn its consent, or has not written it yet.
-            Some(carrier)
-                if claim.state == ClaimState::Releasing(Reason::Reclaimed)
-                    && self.leaving(carrier, claim) == Leaving::NotSeen =>
-            {
-                self.later_version_of(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+        let Removal { claim, carrier, .. } = removal;
+        let Some(carrier) = carrier else { return removal.shown_by_version() };
+        let later =
+            || self.later_version_of(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable);
+        if claim.state == ClaimState::Releasing(Reason::Reclaimed) {
+            match self.leaving(carrier, claim) {
+                // Only a later version shows whether the agent has withdrawn its consent, or has not written it yet.
+                Leaving::NotSeen => return later(),
+                Leaving::Off => {}
+                // The agent has not acknowledged the removal. It does so if it had consented.
+                Leaving::Consented
+                | Leaving::Removable
+                | Leaving::Confirmed
+                | Leaving::LeftOver
+                | Leaving::NoConsent => return Absence::NotYet,
             }
-            Some(_) if is_carried => Absence::NotYet,
-            // The agent has not acknowledged the removal. It does so if it had consented.
-            Some(carrier)
-                if claim.state == ClaimState::Releasing(Reason::Reclaimed)
-                    && self.leaving(carrier, claim) != Leaving::Off =>
-            {
-                Absence::NotYet
-            }
-            Some(carrier) if carrier.revision().within() > Some(claim.revision) => Absence::Proven,
-            None => Absence::Provable(Read::CiliumNode(claim.node.clone()).into()),
-            Some(carrier) => {
-                self.later_version_of(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
-            }
+        }
+        match removal.shown_by_version() {
+            Absence::Provable(_) => later(),
+            shown @ (Absence::Proven | Absence::NotYet) => shown,
         }
     }
 

@@ -10,6 +10,7 @@ use std::fmt;
 
 use super::answer::{Absence, Drain, Holding, Leaving, Removal, Stays};
 use super::cilium_mode::CiliumMode;
+use super::cilium_node;
 use super::demand::Demand;
 use super::edges::n_assignable;
 use super::one_store;
@@ -21,7 +22,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields};
 use crate::model::names::PodIpPoolName;
-use crate::model::node::{CiliumNode, Node};
+use crate::model::node::Node;
 use crate::model::outcome::Presence;
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, Pool};
@@ -72,13 +73,6 @@ impl fmt::Display for MultiPool {
 /// The fields of a carrier; `None` if it is not a CiliumNode, which does not happen in this mode.
 fn fields(carrier: Carrier<'_>) -> Option<&PoolsFields> {
     cilium_node(carrier).map(|cilium_node| &cilium_node.pools)
-}
-
-fn cilium_node(carrier: Carrier<'_>) -> Option<&CiliumNode> {
-    match carrier {
-        Carrier::CiliumNode(cilium_node) => Some(cilium_node),
-        Carrier::Node(_) => None,
-    }
 }
 
 impl CiliumMode for MultiPool {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use super::listed;
 use crate::model::carrier::{Carrier, CarrierChange};
 use crate::model::claim::Claim;
 use crate::model::multi_pool::{Allocated, PoolsChange, PoolsFields, Question};
@@ -59,8 +60,4 @@ pub(super) fn removal(cilium_node: &CiliumNode, blocks: &[Cidr], as_of: Revision
         blocks: off.clone(),
         change: CarrierChange::MultiPool(PoolsChange::Remove { off, allocated, question }),
     })
-}
-
-fn listed(fields: &PoolsFields) -> impl Iterator<Item = Cidr> + '_ {
-    fields.allocated.iter().flat_map(|entry| &entry.cidrs).copied()
 }
