@@ -132,13 +132,14 @@ fn restore_owners(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::model::claim::ClaimState;
     use crate::model::multi_pool::PoolsFields;
     use crate::model::revision::Revision;
 
-    fn claim(cidr: &str, created: i64) -> Claim {
+    /// A claim that does not offer the first address of its block.
+    pub(in super::super) fn claim(cidr: &str, created: i64) -> Claim {
         let cidr: Cidr = cidr.parse().unwrap();
         Claim {
             cidr,

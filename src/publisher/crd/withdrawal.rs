@@ -182,32 +182,14 @@ pub(super) fn is_in_handshake(fields: &CrdFields) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::projection;
     use super::*;
-    use crate::model::claim::ClaimState;
-    use crate::model::revision::Revision;
-    use crate::model::time::Timestamp;
     use crate::net::address_map::AddressMap;
 
     const BLOCK: &str = "10.0.0.8/30";
 
     fn claim() -> Claim {
-        Claim {
-            cidr: BLOCK.parse().unwrap(),
-            pool: "p".into(),
-            node: "n".into(),
-            node_uid: "nu".into(),
-            pod_ip_pool: None,
-            withheld: AddressSet::new(),
-            state: ClaimState::Held,
-            since: Timestamp::default(),
-            created_for: Some("u".into()),
-            uid: "cu".into(),
-            revision: Revision::of(1),
-            created: Timestamp::default(),
-            deleting: false,
-            finalizers: Vec::new(),
-            status: crate::model::status::ClaimStatus::default(),
-        }
+        Claim { withheld: AddressSet::new(), ..projection::tests::claim(BLOCK, 0) }
     }
 
     /// The fields of a CiliumNode with a primary block and the block of the claim: `fence=` and a number of its
