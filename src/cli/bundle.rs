@@ -16,7 +16,7 @@ use kube::Api;
 use kube::api::{DynamicObject, ListParams, LogParams};
 use serde_json::{Value, json};
 
-use super::answers::around::{Served, UNREADABLE, list_kind, resource};
+use super::answers::around::{Served, UNREADABLE, list_kind, plain, resource};
 use super::answers::files::BUNDLE;
 use super::answers::replicas::OUR_PODS;
 use super::answers::{API_VERSION, Access, Gathered, Verdict, block_on};
@@ -134,7 +134,7 @@ async fn redactor(clients: &Clients, args: &Args, world: &World) -> anyhow::Resu
             names.extend(page.into_iter().filter_map(|found| found.metadata.name));
             Ok(())
         };
-        list_kind(clients, &api, kind, &mut skipped, take).await?;
+        list_kind(clients, &api, ListParams::default(), kind, &mut skipped, take).await?;
         if !skipped.is_empty() {
             bail!("can't redact without the right to list {plural}: {}", skipped.join(", "));
         }
@@ -230,7 +230,7 @@ impl Bundle {
                         bail!("the page was not written")
                     })
                 };
-                let listed = list_kind(clients, &api, kind, &mut skipped, page).await;
+                let listed = list_kind(clients, &api, ListParams::default(), kind, &mut skipped, page).await;
                 if let Some(error) = unwritten {
                     return Err(error);
                 }
@@ -343,25 +343,20 @@ impl Bundle {
         pod: &str,
         text: Result<Result<String, kube::Error>, E>,
     ) -> anyhow::Result<()> {
-        match text {
-            Ok(Ok(text)) => self.text(&format!("{folder}/{file}.txt"), &text),
-            Ok(Err(error)) => {
-                self.left_out.push(format!("{file} of Pod {pod}: {error}"));
-                Ok(())
-            }
-            Err(_) => {
-                self.left_out.push(format!("{file} of Pod {pod}: no answer"));
-                Ok(())
-            }
-        }
+        let why = match text {
+            Ok(Ok(text)) => return self.text(&format!("{folder}/{file}.txt"), &text),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        };
+        self.left_out.push(format!("{file} of Pod {pod}: {why}"));
+        Ok(())
     }
 }
 
 /// The object without fields that may be confidential or that no command reads.
 fn stripped(found: DynamicObject, api_version: &str, kind: &str) -> anyhow::Result<Value> {
-    let mut object = serde_json::to_value(found).context("an object is plain data")?;
+    let mut object = plain(found, kind)?;
     object["apiVersion"] = Value::from(api_version);
-    object["kind"] = Value::from(kind);
     let reads_managers = ["NodeIPPool", "NodeIPBlock", "CiliumNode"].contains(&kind);
     if let Some(metadata) = object["metadata"].as_object_mut() {
         if !reads_managers {

@@ -3,13 +3,13 @@
 //! A kind that the server does not serve, or that may not be listed, is skipped and named.
 
 use anyhow::{Context as _, anyhow};
+use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::{Api, Client};
 use serde_json::Value;
 
 use crate::controller::client::{Clients, FIELD_MANAGER, ReadError};
 use crate::model::surroundings::Surroundings;
-use crate::wire::{self, crds};
+use crate::wire::{self, crds, surroundings};
 
 /// The cause for which a kind is skipped that may not be listed.
 pub(super) const FORBIDDEN: &str = "because you are not allowed to list them";
@@ -64,30 +64,26 @@ pub(super) async fn list(clients: &Clients) -> anyhow::Result<Objects> {
             let resource = resource(group, version, kind, plural);
             let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
             let Objects { around, skipped } = &mut objects;
-            let page =
-                |page: Vec<DynamicObject>| page.into_iter().try_for_each(|found| add(around, found, kind));
-            if list_kind(clients, &api, kind, skipped, page).await? == Served::Yes {
+            let page = |page: Vec<DynamicObject>| {
+                for found in page {
+                    surroundings::add(around, &plain(found, kind)?, FIELD_MANAGER);
+                }
+                Ok(())
+            };
+            let listed = list_kind(clients, &api, ListParams::default(), kind, skipped, page).await?;
+            if listed == Served::Yes {
                 break;
             }
         }
     }
-    definitions(&clients.reads, &mut objects).await?;
+    for found in definitions(clients, &mut objects.skipped).await? {
+        surroundings::add(&mut objects.around, &found, FIELD_MANAGER);
+    }
     Ok(objects)
 }
 
-/// Lists a kind page by page.
-pub(in crate::cli) async fn list_kind(
-    clients: &Clients,
-    api: &Api<DynamicObject>,
-    kind: &str,
-    skipped: &mut Vec<String>,
-    take: impl FnMut(Vec<DynamicObject>) -> anyhow::Result<()>,
-) -> anyhow::Result<Served> {
-    list_selected(clients, api, ListParams::default(), kind, skipped, take).await
-}
-
 /// Lists the objects of a kind that these parameters select, page by page.
-pub(super) async fn list_selected(
+pub(in crate::cli) async fn list_kind(
     clients: &Clients,
     api: &Api<DynamicObject>,
     params: ListParams,
@@ -111,34 +107,35 @@ pub(super) async fn list_selected(
     }
 }
 
-async fn definitions(client: &Client, objects: &mut Objects) -> anyhow::Result<()> {
+/// Our definitions that exist. Without the right to read one, no further one is read.
+pub(super) async fn definitions(clients: &Clients, skipped: &mut Vec<String>) -> anyhow::Result<Vec<Value>> {
     let kind = "CustomResourceDefinition";
     let resource = resource("apiextensions.k8s.io", "v1", kind, "customresourcedefinitions");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
+    let mut definitions = Vec::new();
     for definition in crds::all() {
         let name = definition.json["metadata"]["name"].as_str().unwrap_or_default();
         match api.get(name).await {
-            Ok(found) => add(&mut objects.around, found, kind)?,
+            Ok(found) => definitions.push(plain(found, kind)?),
             Err(error) => {
-                if refused(&format!("{kind}s"), error, &mut objects.skipped)? == Served::Yes {
-                    return Ok(());
+                if refused(&format!("{kind}s"), error, skipped)? == Served::Yes {
+                    break;
                 }
             }
         }
     }
-    Ok(())
+    Ok(definitions)
 }
 
-/// Items of a list have no kind of their own.
-fn add(around: &mut Surroundings, object: DynamicObject, kind: &str) -> anyhow::Result<()> {
+/// An object as JSON. Items of a list have no kind of their own.
+pub(in crate::cli) fn plain(object: DynamicObject, kind: &str) -> anyhow::Result<Value> {
     let mut object = serde_json::to_value(object).context("an object is plain data")?;
     object["kind"] = Value::from(kind);
-    wire::surroundings::add(around, &object, FIELD_MANAGER);
-    Ok(())
+    Ok(object)
 }
 
 /// A kind without a right to it, or that the server does not serve, is skipped.
-pub(super) fn refused(what: &str, error: kube::Error, skipped: &mut Vec<String>) -> anyhow::Result<Served> {
+fn refused(what: &str, error: kube::Error, skipped: &mut Vec<String>) -> anyhow::Result<Served> {
     match &error {
         // A cluster without Cilium's load balancer, or an API server before 1.33, has no such kind.
         kube::Error::Api(status) if status.code == 404 => Ok(Served::No),

@@ -24,8 +24,7 @@ use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::revision::AnyRevision;
 use crate::model::time::Now;
 use crate::publisher::ipam_mode::IpamMode;
-use crate::publisher::settings::{OwnAddresses, Settings, from_config};
-use crate::publisher::static_mode::NodeField;
+use crate::publisher::settings::{Settings, from_config};
 use crate::publisher::{Mode, Publisher};
 use crate::wire::freeze::{self, freeze_of};
 use crate::wire::side_watched::SideWatched;
@@ -116,11 +115,6 @@ pub(super) fn documents(paths: &[PathBuf], mut namespaces: Namespaces) -> anyhow
         let kinds =
             left_out.filter(|text| text.ends_with(around::FORBIDDEN) || text.contains(around::UNREADABLE));
         objects.skipped = kinds.map(ToOwned::to_owned).collect();
-    } else {
-        let missing = ["Node", "CiliumNode", "Pod"].into_iter().filter(|kind| !by_kind.contains_key(*kind));
-        objects.skipped = missing.map(|kind| format!("{kind}s, because the files have none")).collect();
-    }
-    if let Some(bundle) = bundle {
         let text = |key: &str| bundle[key].as_str();
         now.wall = text("time").and_then(|time| time.parse().ok()).unwrap_or(now.wall);
         if let Some(name) = text("ciliumNamespace") {
@@ -129,6 +123,9 @@ pub(super) fn documents(paths: &[PathBuf], mut namespaces: Namespaces) -> anyhow
         if let Some(name) = text("namespace") {
             name.clone_into(&mut namespaces.own);
         }
+    } else {
+        let missing = ["Node", "CiliumNode", "Pod"].into_iter().filter(|kind| !by_kind.contains_key(*kind));
+        objects.skipped = missing.map(|kind| format!("{kind}s, because the files have none")).collect();
     }
     Ok(Documents { by_kind, now, namespaces, objects })
 }
@@ -180,8 +177,7 @@ fn gathered(
     let mut gathering = Gathering::default();
     let config = config_map(&namespaces.cilium, "cilium-config");
     gathering.set_mode(if let Some(config) = config {
-        let settings =
-            Settings { modes: IpamMode::ALL.into(), own: OwnAddresses::Kept, node_field: NodeField::Spec };
+        let settings = Settings { modes: IpamMode::ALL.into(), ..Settings::default() };
         from_config(&config.data.unwrap_or_default(), &settings)
     } else {
         let missing = "the settings of Cilium, because ConfigMap cilium-config is not in the files; the mode crd \

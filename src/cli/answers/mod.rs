@@ -49,8 +49,7 @@ use crate::model::time::Now;
 use crate::plan::Policy;
 use crate::plan::forecast::plan_all;
 use crate::publisher::ipam_mode::IpamMode;
-use crate::publisher::settings::{OwnAddresses, Settings};
-use crate::publisher::static_mode::NodeField;
+use crate::publisher::settings::Settings;
 use crate::telemetry::logs;
 use crate::world::World;
 
@@ -260,8 +259,7 @@ impl Access {
     /// How the cluster is listed. The flags of the controller are not known here: the result shows its actions in the
     /// mode of the cluster.
     fn gather_options(&self) -> GatherOptions {
-        let settings =
-            Settings { modes: IpamMode::ALL.into(), own: OwnAddresses::Kept, node_field: NodeField::Spec };
+        let settings = Settings { modes: IpamMode::ALL.into(), ..Settings::default() };
         GatherOptions {
             mode: ModeSource::ConfigMapIn(self.cilium_namespace.clone(), settings),
             namespace: self.namespace.clone(),

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Context as _;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
 use super::rights;
 use crate::cli::answers::Access;
-use crate::cli::answers::around::{self, Served, list_selected, resource};
+use crate::cli::answers::around::{definitions, list_kind, plain, resource};
 use crate::cli::answers::files::{self, Namespaces};
 use crate::controller::client::{Clients, FIELD_MANAGER};
 use crate::model::installation::{Installation, Seen};
@@ -18,7 +17,7 @@ use crate::model::kind::Kind;
 use crate::model::surroundings::{OtherRange, Surroundings};
 use crate::model::time::Now;
 use crate::publisher::ipam_mode::IpamMode;
-use crate::wire::{crds, installation, surroundings};
+use crate::wire::{installation, surroundings};
 use crate::world::World;
 
 /// The ConfigMap with the settings of Cilium.
@@ -67,7 +66,9 @@ pub(super) async fn of_cluster(
             break;
         }
     }
-    let definitions = definitions(clients).await?;
+    let mut skipped = Vec::new();
+    let definitions = definitions(clients, &mut skipped).await?;
+    let definitions = seen(definitions, &skipped);
     let mode = settings.as_ref().ok().and_then(Option::as_ref);
     let mode = mode.and_then(|settings| settings.get("ipam")).and_then(|text| text.parse::<IpamMode>().ok());
     Ok(Installation {
@@ -185,37 +186,15 @@ async fn listed(
     let (mut found, mut skipped) = (Vec::new(), Vec::new());
     let take = |page: Vec<DynamicObject>| {
         for object in page {
-            let mut object = serde_json::to_value(object).context("an object is plain data")?;
-            object["kind"] = Value::from(kind);
-            found.push(object);
+            found.push(plain(object, kind)?);
         }
         Ok(())
     };
-    list_selected(clients, &api, params, kind, &mut skipped, take).await?;
-    Ok(match skipped.pop() {
-        Some(why) => Err(format!("not seen: {why}")),
-        None => Ok(found),
-    })
+    list_kind(clients, &api, params, kind, &mut skipped, take).await?;
+    Ok(seen(found, &skipped))
 }
 
-/// Our definitions that exist.
-async fn definitions(clients: &Clients) -> anyhow::Result<Objects> {
-    let kind = "CustomResourceDefinition";
-    let resource = resource("apiextensions.k8s.io", "v1", kind, "customresourcedefinitions");
-    let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
-    let mut found = Vec::new();
-    for definition in crds::all() {
-        let name = definition.json["metadata"]["name"].as_str().unwrap_or_default();
-        let mut skipped = Vec::new();
-        match api.get(name).await {
-            Ok(object) => found.push(serde_json::to_value(object).context("an object is plain data")?),
-            Err(error) => {
-                let served = around::refused(&format!("{kind}s"), error, &mut skipped)?;
-                if served == Served::Yes {
-                    return Ok(Err(format!("not seen: {}", skipped.join(", "))));
-                }
-            }
-        }
-    }
-    Ok(Ok(found))
+/// These objects, or why they were not seen.
+fn seen(found: Vec<Value>, skipped: &[String]) -> Objects {
+    if skipped.is_empty() { Ok(found) } else { Err(format!("not seen: {}", skipped.join(", "))) }
 }
