@@ -1,35 +1,22 @@
 //! The Pods of Cilium's agents, which are followed beside the world, or read once. Knows no policy.
 
-use super::client::{Clients, ReadError};
+use super::client::Clients;
 use super::input::Input;
-use super::side_watch::{self, News, SideWatch, Source};
+use super::side_watch::{News, SideWatch, Source};
 use super::watch::Watches;
 use crate::model::agent::{AgentNews, AgentPod};
 use crate::telemetry::standing;
 use crate::wire::agent_pod::SELECTOR;
 
-/// The consequence of missing agents' Pods, for the log.
-const WITHOUT: &str = "the agent versions and agent restarts are unknown; nodes are served anyway";
-
 /// The Pods of agents in `namespace`.
-fn pods(clients: &Clients, namespace: &str) -> SideWatch<AgentPod> {
+pub(super) fn pods(clients: &Clients, namespace: &str) -> SideWatch<AgentPod> {
     SideWatch {
         source: Source::Fixed(Box::new(kube::Api::namespaced_with(clients.reads.clone(), namespace, &()))),
         selector: Some(SELECTOR),
         kind: standing::AGENT_PODS,
         what: format!("Pods with {SELECTOR} in namespace {namespace}"),
-        without: WITHOUT,
+        without: "the agent versions and agent restarts are unknown; nodes are served anyway",
     }
-}
-
-/// All Pods of agents.
-pub(super) async fn read(clients: &Clients, namespace: &str) -> Result<Vec<AgentPod>, ReadError> {
-    pods(clients, namespace).read(clients).await
-}
-
-/// The news that Pods could not be read, for a command that continues without them.
-pub(super) fn unlisted(error: &anyhow::Error) -> AgentNews {
-    AgentNews::Unlisted(side_watch::unlisted(error, WITHOUT))
 }
 
 /// Follows the Pods of agents in `namespace` until the watches are stopped.
@@ -126,7 +113,7 @@ mod tests {
             clients.contact.lose();
             clients.contact.answered();
         }
-        let (watches, _told) = watches_of(clients);
+        let (watches, _told, _events) = watches_of(clients);
         let stop = watches.stop.clone();
         let later = async {
             tokio::time::sleep(Duration::from_secs(600)).await;

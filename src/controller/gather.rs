@@ -23,6 +23,7 @@ use super::input::Input;
 use super::mode::{self, ModeSource};
 use super::node_configs;
 use super::pod_ip_pools;
+use super::side_watch::SideWatch;
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
@@ -37,7 +38,7 @@ use crate::publisher::Mode;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::standing::{CILIUM_CONFIG, FREEZE};
 use crate::telemetry::{Telemetry, heartbeat};
-use crate::wire::agent_pod::SELECTOR;
+use crate::wire::side_watched::SideKind;
 use crate::wire::watched::Wire;
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
 use crate::world::World;
@@ -125,14 +126,17 @@ async fn complete(
 ) -> anyhow::Result<World> {
     let mut gathering = Gathering::default();
     if pod_ip_pools::are_of_use(&mode) {
-        gathering.observe_pod_ip_pools(lister.pod_ip_pools().await?);
+        let found = lister.read_beside(&pod_ip_pools::pod_ip_pools(lister.clients)).await;
+        gathering.observe_pod_ip_pools(found.map_or_else(PodIpPoolNews::Unlisted, PodIpPoolNews::Listed));
     }
     gathering.set_mode(mode);
     gathering.set_freeze(freeze);
     match &options.mode {
         ModeSource::Assumed(_, release) => gathering.observe_agents(AgentNews::Vouched(*release)),
         ModeSource::ConfigMapIn(namespace, _) => {
-            gathering.observe_node_configs(lister.node_configs(namespace).await?);
+            let found = lister.read_beside(&node_configs::node_configs(lister.clients, namespace)).await;
+            gathering
+                .observe_node_configs(found.map_or_else(NodeConfigNews::Unlisted, NodeConfigNews::Listed));
         }
     }
     gathering.observe_agents(agents);
@@ -172,22 +176,14 @@ impl<'a> Lister<'a> {
 
     /// The agents' Pods, or why they can't be read.
     async fn agents(&self, namespace: &str) -> anyhow::Result<AgentNews> {
-        let action = format!("list Pods with {SELECTOR} in namespace {namespace}");
-        let found = self.until_read(&action, || agents::read(self.clients, namespace)).await;
-        Ok(found.map_or_else(|error| agents::unlisted(&error), AgentNews::Listed))
+        let found = self.read_beside(&agents::pods(self.clients, namespace)).await;
+        Ok(found.map_or_else(AgentNews::Unlisted, AgentNews::Listed))
     }
 
-    /// The CiliumPodIPPools, or why they can't be read.
-    async fn pod_ip_pools(&self) -> anyhow::Result<PodIpPoolNews> {
-        let found = self.until_read("list CiliumPodIPPools", || pod_ip_pools::read(self.clients)).await;
-        Ok(found.map_or_else(|error| pod_ip_pools::unlisted(&error), PodIpPoolNews::Listed))
-    }
-
-    /// The CiliumNodeConfigs, or why they can't be read.
-    async fn node_configs(&self, namespace: &str) -> anyhow::Result<NodeConfigNews> {
-        let action = format!("list CiliumNodeConfigs in namespace {namespace}");
-        let found = self.until_read(&action, || node_configs::read(self.clients, namespace)).await;
-        Ok(found.map_or_else(|error| node_configs::unlisted(&error), NodeConfigNews::Listed))
+    /// The objects of a kind beside the world, or why they can't be read.
+    async fn read_beside<V: SideKind>(&self, objects: &SideWatch<V>) -> Result<Vec<V>, String> {
+        let found = self.until_read(&format!("list {}", objects.what), || objects.read(self.clients)).await;
+        found.map_err(|error| objects.unlisted(&error))
     }
 
     /// A list of a kind, which is empty if the kind can't be listed. A kind that is not served is no cause to name.

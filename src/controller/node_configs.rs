@@ -3,19 +3,16 @@
 //! They lie beside `cilium-config`, where the agents' Pods look for them. Where their definition is not installed,
 //! there are none.
 
-use super::client::{Clients, ReadError};
+use super::client::Clients;
 use super::input::Input;
-use super::side_watch::{self, News, SideWatch, Source};
+use super::side_watch::{News, SideWatch, Source};
 use super::watch::Watches;
 use crate::model::node_config::{NodeConfig, NodeConfigNews};
 use crate::telemetry::standing::NODE_CONFIGS;
 use crate::wire::node_config;
 
-/// The consequence of missing CiliumNodeConfigs, for the log.
-const WITHOUT: &str = "the CiliumNodeConfigs are unknown; all nodes are served according to cilium-config";
-
 /// Those in this namespace.
-fn node_configs(clients: &Clients, namespace: &str) -> SideWatch<NodeConfig> {
+pub(super) fn node_configs(clients: &Clients, namespace: &str) -> SideWatch<NodeConfig> {
     let (client, own) = (clients.reads.clone(), namespace.to_owned());
     SideWatch {
         source: Source::Cilium {
@@ -25,18 +22,8 @@ fn node_configs(clients: &Clients, namespace: &str) -> SideWatch<NodeConfig> {
         selector: None,
         kind: NODE_CONFIGS,
         what: format!("CiliumNodeConfigs in namespace {namespace}"),
-        without: WITHOUT,
+        without: "the CiliumNodeConfigs are unknown; all nodes are served according to cilium-config",
     }
-}
-
-/// All of them; none where they are not defined.
-pub(super) async fn read(clients: &Clients, namespace: &str) -> Result<Vec<NodeConfig>, ReadError> {
-    node_configs(clients, namespace).read(clients).await
-}
-
-/// The news that CiliumNodeConfigs could not be read, for a command that continues without them.
-pub(super) fn unlisted(error: &anyhow::Error) -> NodeConfigNews {
-    NodeConfigNews::Unlisted(side_watch::unlisted(error, WITHOUT))
 }
 
 /// Follows those in `namespace` until the watches are stopped.
@@ -118,8 +105,8 @@ mod tests {
             let (news, waited) = first_news(of_versions(versions)).await;
             assert_eq!((names(&news), waited), (vec![expected], Duration::ZERO), "{versions:?}");
             let (clients, _) = answered_by(of_versions(versions));
-            let read = NodeConfigNews::Listed(read(&clients, "kube-system").await.unwrap());
-            assert_eq!(read, news, "{versions:?}");
+            let read = node_configs(&clients, "kube-system").read(&clients).await.unwrap();
+            assert_eq!(NodeConfigNews::Listed(read), news, "{versions:?}");
         }
     }
 
@@ -201,7 +188,7 @@ mod tests {
     async fn where_the_kind_is_not_defined_there_are_none() {
         assert_eq!(first_news(|_| refusal(404)).await, (NodeConfigNews::Listed(Vec::new()), Duration::ZERO));
         let (clients, _) = answered_by(|_| refusal(404));
-        assert_eq!(read(&clients, "kube-system").await.unwrap(), []);
+        assert_eq!(node_configs(&clients, "kube-system").read(&clients).await.unwrap(), []);
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,17 +4,14 @@
 
 use tokio::sync::watch;
 
-use super::client::{Clients, ReadError};
+use super::client::Clients;
 use super::input::Input;
-use super::side_watch::{self, News, SideWatch, Source};
+use super::side_watch::{News, SideWatch, Source};
 use super::watch::Watches;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::publisher::Mode;
 use crate::telemetry::standing::POD_IP_POOLS;
 use crate::wire::pod_ip_pool;
-
-/// The consequence of missing CiliumPodIPPools, for the log.
-const WITHOUT: &str = "the CiliumPodIPPools are unknown; nodes are served anyway";
 
 /// Whether blocks are published under names in this mode.
 pub(super) fn are_of_use(mode: &Mode) -> bool {
@@ -25,7 +22,7 @@ pub(super) fn are_of_use(mode: &Mode) -> bool {
 }
 
 /// Those of the cluster.
-fn pod_ip_pools(clients: &Clients) -> SideWatch<PodIpPool> {
+pub(super) fn pod_ip_pools(clients: &Clients) -> SideWatch<PodIpPool> {
     let client = clients.reads.clone();
     SideWatch {
         source: Source::Cilium {
@@ -35,18 +32,8 @@ fn pod_ip_pools(clients: &Clients) -> SideWatch<PodIpPool> {
         selector: None,
         kind: POD_IP_POOLS,
         what: "CiliumPodIPPools".to_owned(),
-        without: WITHOUT,
+        without: "the CiliumPodIPPools are unknown; nodes are served anyway",
     }
-}
-
-/// All CiliumPodIPPools; none where they are not defined.
-pub(super) async fn read(clients: &Clients) -> Result<Vec<PodIpPool>, ReadError> {
-    pod_ip_pools(clients).read(clients).await
-}
-
-/// The news that CiliumPodIPPools could not be read, for a command that continues without them.
-pub(super) fn unlisted(error: &anyhow::Error) -> PodIpPoolNews {
-    PodIpPoolNews::Unlisted(side_watch::unlisted(error, WITHOUT))
 }
 
 /// Follows them from when `is_wanted` says so, until the watches are stopped.
@@ -137,7 +124,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_asks_for_them_before_they_are_wanted() {
         let (clients, asked) = answered_by(|_| refusal(500));
-        let (watches, _told) = watches_of(clients);
+        let (watches, _told, _events) = watches_of(clients);
         let stop = watches.stop.clone();
         let (_gate, is_wanted) = watch::channel(false);
         let later = async {

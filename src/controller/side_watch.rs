@@ -148,6 +148,13 @@ impl<V: SideKind> SideWatch<V> {
         }
     }
 
+    /// The reason why they could not be read, for a command that continues without them.
+    pub(super) fn unlisted(&self, error: &anyhow::Error) -> String {
+        let why = format!("{error:#}");
+        warn!(why, "{}", self.without);
+        why
+    }
+
     async fn read_from(&self, api: &Api<SideWatched<V>>, clients: &Clients) -> Result<Vec<V>, ReadError> {
         let mut params = ListParams::default().limit(PAGE_SIZE);
         params.label_selector = self.selector.map(str::to_owned);
@@ -331,13 +338,6 @@ enum Told {
     None,
 }
 
-/// The reason why objects could not be read, for a command that continues without them.
-pub(super) fn unlisted(error: &anyhow::Error, without: &str) -> String {
-    let why = format!("{error:#}");
-    warn!(why, "{without}");
-    why
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use serde_json::Value;
@@ -345,24 +345,19 @@ pub(super) mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::super::client::tests::answered_by;
-    use super::super::events::Events;
+    use super::super::events::{Events, Waiting};
     use super::super::lead::Lead;
     use super::*;
     use crate::telemetry::metrics::Metrics;
 
-    /// The shared parts of watches of this server, and the channel on which they send their inputs.
-    pub(in super::super) fn watches_of(clients: Clients) -> (Watches, mpsc::Receiver<Input>) {
-        let (inputs, told) = mpsc::channel(8);
+    /// The shared parts of watches of this server, and the channels on which they send inputs and events.
+    pub(in super::super) fn watches_of(clients: Clients) -> (Watches, mpsc::Receiver<Input>, Waiting) {
+        let (inputs, told) = mpsc::channel(100);
         let metrics = Metrics::default();
-        let watches = Watches {
-            clients,
-            timeline: std::sync::Arc::default(),
-            inputs,
-            events: Events::channel(metrics.clone(), Lead::unelected()).0,
-            metrics,
-            stop: CancellationToken::new(),
-        };
-        (watches, told)
+        let (events, waiting) = Events::channel(metrics.clone(), Lead::unelected());
+        let timeline = std::sync::Arc::default();
+        let watches = Watches { clients, timeline, inputs, events, metrics, stop: CancellationToken::new() };
+        (watches, told, waiting)
     }
 
     /// Follows objects of a server with these answers. Returns the first input of the loop, and how long it took.
@@ -382,7 +377,7 @@ pub(super) mod tests {
         follow: impl FnOnce(Watches) -> F,
     ) -> Vec<Input> {
         let (clients, _) = answered_by(answer);
-        let (watches, mut told) = watches_of(clients);
+        let (watches, mut told, _events) = watches_of(clients);
         let stop = watches.stop.clone();
         let first = async {
             let mut inputs = Vec::new();

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::super::client::tests::{Asked, NO_ANSWER, answered_by, list, refusal};
 use super::super::events::{Event, Subject, Waiting};
-use super::super::lead::Lead;
 use super::super::log_lines::LogLines;
+use super::super::side_watch::tests::watches_of;
 use super::*;
 use crate::model::kind::Kind;
 use crate::telemetry::event_reason::EventReason;
@@ -28,17 +28,7 @@ impl Rig {
     fn of(answer: impl Fn(&str, Duration) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let began = Instant::now();
         let (clients, asked) = answered_by(move |target| answer(target, began.elapsed()));
-        let (sender, inputs) = mpsc::channel(100);
-        let metrics = Metrics::default();
-        let (events, told) = Events::channel(metrics.clone(), Lead::unelected());
-        let watches = Watches {
-            clients,
-            timeline: Arc::new(Timeline::default()),
-            inputs: sender,
-            metrics,
-            events,
-            stop: CancellationToken::new(),
-        };
+        let (watches, inputs, told) = watches_of(clients);
         Self { watches, inputs, told, asked, began }
     }
 
