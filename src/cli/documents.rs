@@ -66,13 +66,17 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Nothing yet. Only the objects that `is_wanted` accepts will be kept.
-    pub(super) fn new(depth: Depth, is_wanted: fn(&Value) -> bool) -> Self {
-        Self { depth, is_wanted, documents: Vec::new(), unreadable: Vec::new() }
+    /// The objects in these files that `is_wanted` accepts.
+    pub(super) fn of(paths: &[PathBuf], depth: Depth, is_wanted: fn(&Value) -> bool) -> Self {
+        let mut input = Self { depth, is_wanted, documents: Vec::new(), unreadable: Vec::new() };
+        for path in paths {
+            input.read(path);
+        }
+        input
     }
 
     /// Reads a file, a directory, or standard input for `-`.
-    pub(super) fn read(&mut self, path: &Path) {
+    fn read(&mut self, path: &Path) {
         let outcome = if path == Path::new("-") {
             let mut text = String::new();
             let read = std::io::stdin().read_to_string(&mut text).context("can't read standard input");

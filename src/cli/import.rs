@@ -36,10 +36,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { filename } = args;
-    let mut input = Input::new(Depth::One, import::is_known);
-    for path in &filename {
-        input.read(path);
-    }
+    let input = Input::of(&filename, Depth::One, import::is_known);
     for error in &input.unreadable {
         eprintln!("{error:#}");
     }

@@ -56,11 +56,8 @@ Example:
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { filename, recursive } = args;
-    let mut input = Input::new(if recursive { Depth::All } else { Depth::One }, check::is_ours);
-    for path in &filename {
-        input.read(path);
-    }
-    let Input { documents, unreadable, .. } = input;
+    let depth = if recursive { Depth::All } else { Depth::One };
+    let Input { documents, unreadable, .. } = Input::of(&filename, depth, check::is_ours);
     for error in &unreadable {
         eprintln!("{error:#}");
     }

@@ -139,10 +139,13 @@ pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Ev
         let condition = status.conditions.get(&reason.condition());
         condition.is_some_and(|condition| condition.reason == reason.as_str())
     };
-    let is_invalid = |status: &PoolStatus| has(status, ConditionReason::Invalid);
     let before = &object.status;
     let after = &write.status;
     let became = |kind| holds(after, kind) && !holds(before, kind);
+    // Another reason of a condition is news too.
+    let has_new = |reasons: &[ConditionReason]| {
+        reasons.iter().any(|reason| has(after, *reason) && !has(before, *reason))
+    };
     // A pool that can't be read has no such condition any more. A pool that was closed since is not exhausted, and
     // that does not mean that capacity returned.
     let returned = holds(before, ConditionType::Exhausted) && has(after, ConditionReason::FreeBlocks);
@@ -150,29 +153,20 @@ pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Ev
         (became(ConditionType::Exhausted), EventReason::Exhausted, ConditionType::Exhausted),
         (returned, EventReason::CapacityReturned, ConditionType::Exhausted),
         (became(ConditionType::Overlapping), EventReason::Overlapping, ConditionType::Overlapping),
-        (is_invalid(after) && !is_invalid(before), EventReason::InvalidPool, ConditionType::Ready),
+        (has_new(&[ConditionReason::Invalid]), EventReason::InvalidPool, ConditionType::Ready),
         (
-            // Another thing that is wrong is news too.
-            [
+            has_new(&[
                 ConditionReason::PodIPPoolMissing,
                 ConditionReason::PodIPPoolLacksFamily,
                 ConditionReason::PodIPPoolOtherMaskSize,
-            ]
-            .into_iter()
-            .any(|reason| has(after, reason) && !has(before, reason)),
+            ]),
             EventReason::UnfitPodIPPool,
             ConditionType::UnfitPodIPPool,
         ),
-        (
-            has(after, ConditionReason::Passive) && !has(before, ConditionReason::Passive),
-            EventReason::Passive,
-            ConditionType::Ready,
-        ),
+        (has_new(&[ConditionReason::Passive]), EventReason::Passive, ConditionType::Ready),
         (
             // One switch more or less is news too.
-            [ConditionReason::WritesFrozen, ConditionReason::ReclaimFrozen]
-                .into_iter()
-                .any(|reason| has(after, reason) && !has(before, reason)),
+            has_new(&[ConditionReason::WritesFrozen, ConditionReason::ReclaimFrozen]),
             EventReason::Frozen,
             ConditionType::Frozen,
         ),

@@ -180,7 +180,7 @@ impl<V: SideKind> SideWatch<V> {
         contact.standing.starts_to_follow(self.kind);
         let told = Told::NothingUntil(Instant::now() + PATIENCE);
         let mut following = Following { watches, input, retries: Retries::default(), told, n_unknown: 0 };
-        loop {
+        'places: loop {
             following.retries.begins(contact);
             let places = match self.source.places(&watches.clients).await {
                 Ok(places) => places,
@@ -192,19 +192,14 @@ impl<V: SideKind> SideWatch<V> {
                 }
             };
             let mut unknown = None;
-            let mut has_expired = false;
             for api in &places.apis {
                 match self.follow_at(api, &mut following).await {
                     End::Unheard => return,
-                    End::Expired => {
-                        has_expired = true;
-                        break;
-                    }
+                    End::Expired => continue 'places,
                     End::Unknown(error) => unknown = Some(error),
                 }
             }
             let still_hears = match (places.unknown, unknown) {
-                _ if has_expired => true,
                 (Unknown::Failure, Some(error)) => {
                     self.failed("watch failed", &error, answer(&error), &mut following).await
                 }

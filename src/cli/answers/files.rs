@@ -92,10 +92,7 @@ impl Documents {
 
 /// The documents in these files.
 pub(super) fn documents(paths: &[PathBuf], mut namespaces: Namespaces) -> anyhow::Result<Documents> {
-    let mut input = Input::new(Depth::All, |value| value["kind"].is_string());
-    for path in paths {
-        input.read(path);
-    }
+    let input = Input::of(paths, Depth::All, |value| value["kind"].is_string());
     if let Some(error) = input.unreadable.into_iter().next() {
         return Err(error);
     }

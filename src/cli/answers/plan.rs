@@ -144,10 +144,8 @@ impl Args {
 
 /// The pools in these files. A pool that the server would refuse is an error with its place.
 pub(super) fn pools(paths: &[PathBuf]) -> anyhow::Result<Vec<Change>> {
-    let mut input = Input::new(Depth::All, |value| check::is_ours(value) && value["kind"] == "NodeIPPool");
-    for path in paths {
-        input.read(path);
-    }
+    let is_pool = |value: &Value| check::is_ours(value) && value["kind"] == "NodeIPPool";
+    let input = Input::of(paths, Depth::All, is_pool);
     if let Some(error) = input.unreadable.into_iter().next() {
         return Err(error);
     }

@@ -171,34 +171,28 @@ fn hops(world: &World, node: &NodeName) -> BTreeMap<Family, IpAddr> {
     world.node(node).map(next_hops).unwrap_or_default()
 }
 
-fn listed<'a>(prefixes: impl IntoIterator<Item = &'a Cidr>) -> String {
-    let prefixes: Vec<String> = prefixes.into_iter().map(ToString::to_string).collect();
-    if prefixes.is_empty() { "-".to_owned() } else { prefixes.join(",") }
+fn listed<T: ToString>(items: impl IntoIterator<Item = T>, between: &str) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    if items.is_empty() { "-".to_owned() } else { items.join(between) }
 }
 
 fn compared(node: &Announcing<'_>) -> Vec<String> {
     let difference = node.difference.clone().unwrap_or_default();
     vec![
         node.node.to_string(),
-        listed(&node.routes.prefixes),
-        listed(&difference.missing),
-        listed(&difference.unexpected),
+        listed(&node.routes.prefixes, ","),
+        listed(&difference.missing, ","),
+        listed(&difference.unexpected, ","),
     ]
 }
 
 fn row(node: &Announcing<'_>) -> Vec<String> {
-    let or_none = |texts: Vec<String>| if texts.is_empty() { "-".to_owned() } else { texts.join(",") };
-    let not_announced = node
-        .routes
-        .not_announced
-        .iter()
-        .map(|(block, reason)| format!("{block}: {reason}"))
-        .collect::<Vec<_>>();
+    let not_announced = node.routes.not_announced.iter().map(|(block, reason)| format!("{block}: {reason}"));
     vec![
         node.node.to_string(),
-        or_none(node.hops.values().map(ToString::to_string).collect()),
-        or_none(node.routes.prefixes.iter().map(ToString::to_string).collect()),
-        if not_announced.is_empty() { "-".to_owned() } else { not_announced.join("; ") },
+        listed(node.hops.values(), ","),
+        listed(&node.routes.prefixes, ","),
+        listed(not_announced, "; "),
     ]
 }
 
@@ -212,7 +206,7 @@ fn object(node: &Announcing<'_>) -> Value {
     let mut object = json!({
         "node": node.node.as_str(),
         "via": node.hops.values().map(ToString::to_string).collect::<Vec<_>>(),
-        "prefixes": node.routes.prefixes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "prefixes": texts(&node.routes.prefixes),
         "notAnnounced": not_announced.collect::<Vec<_>>(),
     });
     if let Some(difference) = &node.difference {

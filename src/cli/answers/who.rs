@@ -51,11 +51,6 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
         let listed = args.cluster.list().await?;
         let answers: Vec<Answer> = asked.iter().flat_map(|asked| who::who(&listed.world, *asked)).collect();
-        let verdict = if answers.iter().any(|answer| answer.word == Word::Foreign) {
-            Verdict::Found
-        } else {
-            Verdict::Fine
-        };
         let items: Vec<Value> = answers.iter().map(object).collect();
         args.cluster.print("Who", fields(json!({"items": items})), || {
             let cluster = &args.cluster;
@@ -63,7 +58,8 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
             let headers: Vec<&str> = headers.chain(cluster.wide(["CLAIM", "UNTIL"])).chain(["WHY"]).collect();
             cluster.table(&headers, answers.iter().map(|answer| row(cluster, answer)))
         })?;
-        Ok(verdict)
+        let is_foreign = answers.iter().any(|answer| answer.word == Word::Foreign);
+        Ok(if is_foreign { Verdict::Found } else { Verdict::Fine })
     })
 }
 
