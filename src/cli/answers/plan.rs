@@ -62,7 +62,7 @@ pub struct Args {
     relabel: Vec<String>,
 
     /// Drain all CIDRs of pools within this range. May be repeated.
-    #[arg(long, value_name = "CIDR", value_parser = range, help_heading = CHANGE)]
+    #[arg(long, value_name = "CIDR", help_heading = CHANGE)]
     drain: Vec<Cidr>,
 
     /// Suppose that each node uses this percentage of its addresses, or more if it does already.
@@ -85,10 +85,6 @@ fn label(text: &str) -> Result<(String, String), String> {
 fn percent(text: &str) -> Result<u8, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse().ok();
     number.filter(|percent| (1..=100).contains(percent)).ok_or_else(|| "must be from 1% to 100%".to_owned())
-}
-
-fn range(text: &str) -> Result<Cidr, String> {
-    text.parse().map_err(|error| format!("{error}"))
 }
 
 /// Runs the subcommand.

@@ -59,13 +59,7 @@ pub struct Args {
     ///
     /// In all modes but crd another allocator serves the nodes by default. Name a mode only after you have turned its
     /// other allocator off.
-    #[arg(
-        long,
-        value_name = "MODES",
-        value_delimiter = ',',
-        default_value = "crd",
-        help_heading = CILIUM
-    )]
+    #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "crd", help_heading = CILIUM)]
     modes: Vec<IpamMode>,
 
     /// Where to write a node's blocks in Cilium's mode kubernetes: `spec` (podCIDRs) or `annotations`.
@@ -257,13 +251,7 @@ pub struct Args {
     pub(super) request_timeout: Duration,
 
     /// Interval between self-checks, which compare the internal state with all objects.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "5m",
-        value_parser = pause,
-        help_heading = REQUESTS
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = pause, help_heading = REQUESTS)]
     self_check_interval: Duration,
 
     /// Keep `metadata.managedFields` of CiliumNodes. Without it every agent receives half the bytes.
@@ -480,11 +468,8 @@ fn usage_query_interval(text: &str) -> Result<Duration, String> {
 }
 
 fn family(text: &str) -> Result<Family, String> {
-    match text {
-        "ipv4" => Ok(Family::V4),
-        "ipv6" => Ok(Family::V6),
-        other => Err(format!("`{other}` is neither ipv4 nor ipv6")),
-    }
+    let found = Family::ALL.into_iter().find(|family| family.as_str() == text);
+    found.ok_or_else(|| format!("`{text}` is neither ipv4 nor ipv6"))
 }
 
 #[cfg(test)]

@@ -40,9 +40,7 @@ impl Rig {
 
     /// Decides for node `a`, and returns the reports about that.
     fn decide(&mut self) -> String {
-        let plan = self.cluster.plan("a");
-        self.reporter.plan(&self.cluster.world, &plan);
-        self.told()
+        self.decide_for(&["a".to_owned()])
     }
 
     /// Decides for these nodes, and returns the reports.
