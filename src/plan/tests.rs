@@ -57,13 +57,13 @@ use crate::model::transitions::State;
 use crate::net::address_map::AddressMap;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
-use crate::publisher::crd::{Crd, QUERY_ADDRESS};
-use crate::publisher::{Mode, Publisher};
+use crate::publisher::Mode;
+use crate::publisher::crd::QUERY_ADDRESS;
 use crate::view::block_event::{self, listed};
 use crate::view::conditions;
 use crate::world::World;
 use crate::world::gather::Gathering;
-use lines::{agent, cidrs, object, value};
+use lines::{agent, cidrs, mode, object, value};
 
 /// The revision up to which every list of a fixture shows the store.
 const LISTED: u64 = 100;
@@ -78,18 +78,12 @@ struct Cluster {
 
 impl Cluster {
     fn of(text: &str) -> Self {
-        Self::running(&[Family::V4], text)
+        Self::serving("crd v4", text)
     }
 
-    /// A cluster whose agents run these families.
-    fn running(families: &[Family], text: &str) -> Self {
-        let families = families.iter().copied().collect();
-        Self::served_by(Publisher::Crd(Crd { families, infrastructure: vec!["router"] }), text)
-    }
-
-    /// A cluster in the mode of this publisher.
-    fn served_by(publisher: Publisher, text: &str) -> Self {
-        Self::in_mode(Mode::Active(publisher), text)
+    /// A cluster in the mode of these words ([`mode`]).
+    fn serving(words: &str, text: &str) -> Self {
+        Self::in_mode(mode(words), text)
     }
 
     fn in_mode(mode: Mode, text: &str) -> Self {

@@ -2,15 +2,11 @@
 //! them.
 
 use super::*;
-use crate::publisher::static_mode::{Kubernetes, NodeField, Static};
 
-fn writing(writes: NodeField, families: &[Family], text: &str) -> Cluster {
-    let mode = Kubernetes { writes, agents_read_annotations: true };
-    Cluster::served_by(Publisher::Kubernetes(Static::new(families.iter().copied().collect(), mode)), text)
-}
+const BOTH: &str = "kubernetes v4 v6 annotate annotations";
 
 fn cluster(text: &str) -> Cluster {
-    writing(NodeField::Annotations, &[Family::V4], text)
+    Cluster::serving("kubernetes v4 annotate annotations", text)
 }
 
 /// The patch that is decided: the uid, the version and the annotated CIDRs in it.
@@ -32,10 +28,9 @@ fn message(plan: &NodePlan) -> String {
 
 #[test]
 fn a_node_gets_one_block_of_each_family_in_annotations_and_never_a_second() {
-    let both = &[Family::V4, Family::V6];
     let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1 @7";
     let claims = "claim 10.0.0.0/28 a 1 Held @90\nclaim fd00::/124 a 1 Held @91 of=q";
-    let mut cluster = writing(NodeField::Annotations, both, &format!("{objects}\n{claims}"));
+    let mut cluster = Cluster::serving(BOTH, &format!("{objects}\n{claims}"));
     assert_eq!(published(&cluster.plan("a")), "1 @7: 10.0.0.0/28 fd00::/124");
     cluster.expect("a", "publish [10.0.0.0/28 fd00::/124] and 28 addresses on node a");
     let Object::Node(patched) = object("node a 1 annotated=10.0.0.0/28,fd00::/124 @8") else {
@@ -53,16 +48,16 @@ fn a_node_gets_one_block_of_each_family_in_annotations_and_never_a_second() {
 /// Whoever has annotated a Node: its CIDRs are taken, and become claims where they are whole blocks of a pool.
 #[test]
 fn annotations_that_are_blocks_of_a_pool_become_claims() {
-    for writes in NodeField::ALL {
+    for mode in ["kubernetes v4 annotate", "kubernetes v4 annotate annotations"] {
         for at in ["annotated", "alias"] {
             let text = format!("pool p 10.0.0.0/24 28\nnode a 1 {at}=10.0.0.32/28\nnode b 2");
-            let mut cluster = writing(writes, &[Family::V4], &text);
+            let mut cluster = Cluster::serving(mode, &text);
             cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a");
             let taken: Cidr = "10.0.0.32/28".parse().unwrap();
             assert!(cluster.world.ledger().is_taken(taken));
             cluster.in_flight.clear();
             let held = format!("{text}\nclaim 10.0.0.32/28 a 1 Held @90");
-            writing(writes, &[Family::V4], &held).expect("a", "nothing");
+            Cluster::serving(mode, &held).expect("a", "nothing");
         }
     }
 }
@@ -98,10 +93,9 @@ fn pod_cidrs_of_a_node_go_before_its_annotations() {
     let annotated: Cidr = "10.0.0.16/28".parse().unwrap();
     assert!(!cluster.world.ledger().is_taken(annotated));
     // Of the other family they count.
-    let both = &[Family::V4, Family::V6];
     let text =
         "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1 has=10.0.0.0/28 annotated=fd00::10/124";
-    writing(NodeField::Annotations, both, text)
+    Cluster::serving(BOTH, text)
         .expect("a", "claim 10.0.0.0/28 of pool p for node a; claim fd00::10/124 of pool q for node a");
 }
 
@@ -109,8 +103,7 @@ fn pod_cidrs_of_a_node_go_before_its_annotations() {
 #[test]
 fn annotations_that_agents_do_not_read_count_nowhere() {
     let text = "pool p 10.0.0.0/24 28\nnode a 1 annotated=10.9.0.0/28";
-    let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations: false };
-    let mut cluster = Cluster::served_by(Publisher::Kubernetes(Static::new([Family::V4].into(), mode)), text);
+    let mut cluster = Cluster::serving("kubernetes v4", text);
     cluster.expect_after_claims("a", "claim 10.0.0.0/28 of pool p for node a");
 }
 
@@ -127,14 +120,12 @@ fn an_annotation_proves_nothing_of_another_block() {
 /// An agent that has not restarted since annotations counted may go on with one.
 #[test]
 fn podcidrs_prove_nothing_of_a_block_that_an_annotation_or_the_ciliumnode_shows() {
-    let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations: false };
     for shows in [
         "node a 1 has=10.9.0.0/28 annotated=10.0.0.0/28 @7",
         "node a 1 has=10.9.0.0/28 @7\nciliumnode a @99 bare 10.0.0.0/28",
     ] {
         let text = format!("pool p 10.0.0.0/27 28\n{shows}\nclaim 10.0.0.0/28 a 1 Held @90 for=1");
-        let publisher = Publisher::Kubernetes(Static::new([Family::V4].into(), mode));
-        let mut cluster = Cluster::served_by(publisher, &text);
+        let mut cluster = Cluster::serving("kubernetes v4", &text);
         cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
     }
 }
@@ -170,9 +161,8 @@ fn what_the_agent_took_stays_its_own_whatever_the_node_says_now() {
         self::cluster(&released).expect("a", "hold 10.0.0.0/28 for node a again");
     }
     // What agents do not read has replaced nothing, and podCIDRs never change.
-    let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations: false };
     let text = "pool p 10.0.0.0/27 28\nnode a 1 has=10.9.0.0/28 @7\nclaim 10.0.0.0/28 a 1 Held @90 for=1";
-    let mut cluster = Cluster::served_by(Publisher::Kubernetes(Static::new([Family::V4].into(), mode)), text);
+    let mut cluster = Cluster::serving("kubernetes v4", text);
     cluster.expect("a", "release 10.0.0.0/28 of node a (Unused)");
 }
 
@@ -189,13 +179,11 @@ fn an_annotation_that_is_no_cidr_stops_writes_where_agents_read_it() {
     let Object::Node(mut node) = object("node a 1 @7") else { unreachable!() };
     let odd = Malformed { field: "metadata.annotations[x]".to_owned(), value: "odd".to_owned() };
     node.malformed_annotations.push(odd);
-    for (agents_read_annotations, expected) in [
-        (true, "finding: MalformedNode; waits: its Node has an unreadable address"),
-        (false, "read the claims of node a"),
+    for (mode, expected) in [
+        ("kubernetes v4 annotate", "finding: MalformedNode; waits: its Node has an unreadable address"),
+        ("kubernetes v4", "read the claims of node a"),
     ] {
-        let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations };
-        let publisher = Publisher::Kubernetes(Static::new([Family::V4].into(), mode));
-        let mut cluster = Cluster::served_by(publisher, "pool p 10.0.0.0/24 28\nnode a 1");
+        let mut cluster = Cluster::serving(mode, "pool p 10.0.0.0/24 28\nnode a 1");
         cluster.world.observe(Observation::Applied(Box::new(Object::Node(node.clone()))));
         cluster.expect("a", expected);
     }

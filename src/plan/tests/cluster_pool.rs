@@ -1,18 +1,13 @@
 //! cluster-pool: a node gets one block of each family on its CiliumNode, and it stays as it is.
 
 use super::*;
-use crate::publisher::static_mode::{ClusterPool, Static};
 use crate::view::findings;
 
-fn running(families: &[Family], text: &str) -> Cluster {
-    Cluster::served_by(
-        Publisher::ClusterPool(Static::new(families.iter().copied().collect(), ClusterPool)),
-        text,
-    )
-}
+const V4: &str = "cluster-pool v4";
+const BOTH: &str = "cluster-pool v4 v6";
 
 fn cluster(text: &str) -> Cluster {
-    running(&[Family::V4], text)
+    Cluster::serving(V4, text)
 }
 
 /// The podCIDRs of the patch that is decided.
@@ -58,9 +53,8 @@ fn a_claim_that_is_not_known_as_of_the_ciliumnode_is_read_first() {
 
 #[test]
 fn both_families_come_in_one_patch_or_not_at_all() {
-    let both = &[Family::V4, Family::V6];
     let pools = "pool p 10.0.0.0/24 28\npool q fd00::/120 124";
-    let mut cluster = running(both, &format!("{pools}\nnode a 1\nciliumnode a @99 bare"));
+    let mut cluster = Cluster::serving(BOTH, &format!("{pools}\nnode a 1\nciliumnode a @99 bare"));
     cluster.expect_after_claims(
         "a",
         "claim 10.0.0.0/28 of pool p for node a; claim fd00::/124 of pool q for node a",
@@ -68,14 +62,14 @@ fn both_families_come_in_one_patch_or_not_at_all() {
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
     cluster.observe("claim fd00::/124 a 1 Held @111 of=q");
     cluster.in_flight.clear();
-    let cluster = running(
-        both,
+    let cluster = Cluster::serving(
+        BOTH,
         &format!(
             "{pools}\nnode a 1\nciliumnode a @99 bare\nclaim 10.0.0.0/28 a 1 Held @90\nclaim fd00::/124 a 1 Held @91 of=q"
         ),
     );
     assert_eq!(published(&cluster.plan("a")), ["10.0.0.0/28", "fd00::/124"]);
-    let mut alone = running(both, "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare");
+    let mut alone = Cluster::serving(BOTH, "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare");
     alone.expect("a", "unmet: no pool of the node has a free ipv6 block");
 }
 
@@ -117,17 +111,13 @@ fn pod_cidrs_that_are_blocks_of_a_pool_become_claims() {
 #[test]
 fn pod_cidrs_that_are_no_blocks_are_reported_and_left_alone() {
     let pool = "pool p 10.0.0.0/24 28\nnode a 1";
-    for (pod_cidrs, families, why) in [
-        ("10.0.0.0/24", &[Family::V4][..], "10.0.0.0/24 is not a block of a readable pool"),
-        ("10.9.0.0/28", &[Family::V4], "10.9.0.0/28 is not a block of a readable pool"),
-        (
-            "10.0.0.0/28 10.0.0.16/28",
-            &[Family::V4],
-            "it has 2 ipv4 CIDRs, and a node may have one block per family",
-        ),
-        ("10.0.0.0/28", &[Family::V4, Family::V6], "the agents also run ipv6, and it has no ipv6 CIDR"),
+    for (pod_cidrs, mode, why) in [
+        ("10.0.0.0/24", V4, "10.0.0.0/24 is not a block of a readable pool"),
+        ("10.9.0.0/28", V4, "10.9.0.0/28 is not a block of a readable pool"),
+        ("10.0.0.0/28 10.0.0.16/28", V4, "it has 2 ipv4 CIDRs, and a node may have one block per family"),
+        ("10.0.0.0/28", BOTH, "the agents also run ipv6, and it has no ipv6 CIDR"),
     ] {
-        let cluster = running(families, &format!("{pool}\nciliumnode a @99 bare {pod_cidrs}"));
+        let cluster = Cluster::serving(mode, &format!("{pool}\nciliumnode a @99 bare {pod_cidrs}"));
         let plan = cluster.plan("a");
         assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs; waits: another allocator serves it");
         assert_eq!(
@@ -228,8 +218,7 @@ fn a_block_that_another_allocator_may_have_replaced_stays() {
 fn a_cidr_of_one_family_may_have_replaced_a_block_of_the_other() {
     let objects =
         "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim fd00::/124 a 1 Held @98 of=q";
-    let both = &[Family::V4, Family::V6];
-    let mut cluster = running(both, &format!("{objects}\nciliumnode a @99 bare 10.9.0.0/24"));
+    let mut cluster = Cluster::serving(BOTH, &format!("{objects}\nciliumnode a @99 bare 10.9.0.0/24"));
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
     cluster.pass(3600);
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
@@ -240,8 +229,7 @@ fn a_cidr_of_one_family_may_have_replaced_a_block_of_the_other() {
 fn a_block_of_a_family_that_somebody_took_off_stays() {
     let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @97\n\
                    claim fd00::/124 a 1 Held @98 of=q";
-    let mut cluster =
-        running(&[Family::V4, Family::V6], &format!("{objects}\nciliumnode a @99 bare 10.0.0.0/28"));
+    let mut cluster = Cluster::serving(BOTH, &format!("{objects}\nciliumnode a @99 bare 10.0.0.0/28"));
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
     cluster.pass(3600);
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
@@ -283,10 +271,10 @@ fn a_second_block_for_one_ciliumnode_stays_and_is_counted() {
 
 #[test]
 fn a_ciliumnode_that_is_recreated_gets_the_same_cidrs_in_the_same_order() {
-    let both = &[Family::V4, Family::V6];
     let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim 10.0.0.0/28 a 1 Held \
          @90\nclaim fd00::/124 a 1 Held @91 of=q";
-    let mut cluster = running(both, &format!("{objects}\nciliumnode a @99 bare fd00::/124 10.0.0.0/28"));
+    let mut cluster =
+        Cluster::serving(BOTH, &format!("{objects}\nciliumnode a @99 bare fd00::/124 10.0.0.0/28"));
     cluster.expect("a", "nothing");
     cluster.delete(Kind::CiliumNode, "a", 120);
     cluster.expect("a", "waits: it has no CiliumNode");

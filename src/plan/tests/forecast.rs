@@ -4,7 +4,6 @@ use super::*;
 use crate::plan::forecast::change::{Change, Impossible, Ranges as Named};
 use crate::plan::forecast::outlook::{Outlook, outlook};
 use crate::publisher::ipam_mode::IpamMode;
-use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::publisher::settings::{Settings, from_config};
 use crate::publisher::static_mode::NodeField;
 
@@ -113,10 +112,8 @@ fn use_brings_no_block_where_a_node_has_one_for_its_life() {
 
 #[test]
 fn in_multi_pool_mode_agents_ask_for_more() {
-    let publisher =
-        MultiPool { families: [Family::V4].into(), default_pool: "default".into(), bgp: Bgp::Off };
-    let cluster = Cluster::served_by(
-        Publisher::MultiPool(publisher),
+    let cluster = Cluster::serving(
+        "multi-pool v4",
         "
         pool p 10.0.0.0/26 28
         node a 1
@@ -221,12 +218,11 @@ fn nodes_are_served_in_every_mode() {
             ("enable-ipv6".to_owned(), "false".to_owned()),
             ("annotate-k8s-node".to_owned(), "true".to_owned()),
         ];
-        let modes = crate::publisher::ipam_mode::IpamMode::ALL.into();
+        let modes = IpamMode::ALL.into();
         from_config(&config.into(), &Settings { modes, node_field: field, ..Settings::default() })
     };
-    let pools = MultiPool { families: [Family::V4].into(), default_pool: "default".into(), bgp: Bgp::Off };
     for mode in [
-        Mode::Active(Publisher::MultiPool(pools)),
+        mode("multi-pool v4"),
         settings("crd", NodeField::Spec),
         settings("cluster-pool", NodeField::Spec),
         settings("kubernetes", NodeField::Spec),

@@ -131,7 +131,7 @@ fn the_end_of_a_freeze_wakes_all_that_waited_for_it() {
 #[test]
 fn there_is_no_world_before_it_is_known_what_is_frozen() {
     let mut gathering = Gathering::default();
-    gathering.set_mode(Mode::Active(Publisher::default()));
+    gathering.set_mode(mode("crd v4"));
     for kind in Kind::AS_LISTED {
         let at = AnyRevision::of(kind, LISTED);
         let objects = Vec::new();

@@ -308,8 +308,8 @@ fn one_free_block_is_decided_for_once_however_many_nodes_wait() {
 #[test]
 fn a_free_block_that_one_node_does_not_take_is_offered_to_the_next() {
     // The first node has no pool of the other family, and without that no use for the block.
-    let mut cluster = Cluster::running(
-        &[Family::V4, Family::V6],
+    let mut cluster = Cluster::serving(
+        "crd v4 v6",
         "pool p 10.0.0.0/28 28\npool q fd00::/124 124 zone=x\nnode a 1\nnode b 1 zone=x\nnode c 1 zone=x\n\
          ciliumnode a @50\nciliumnode b @51\nciliumnode c @52\nclaim 10.0.0.0/28 gone 1 Cooling/NodeGone @40",
     );
@@ -442,8 +442,8 @@ fn a_node_whose_ciliumnode_is_not_created_because_no_pool_selects_it_says_so() {
 fn each_family_is_sized_by_the_first_pool_that_gives_blocks_of_it() {
     let full = "node a 1\nciliumnode a @50 10.0.0.0/28 fd00::/124 used=30\n\
                 claim 10.0.0.0/28 a 1 Held @40\nclaim fd00::/124 a 1 Held @41\n";
-    let mut cluster = Cluster::running(
-        &Family::ALL,
+    let mut cluster = Cluster::serving(
+        "crd v4 v6",
         &format!("{full}pool a6 fd00::/64 124 maxBlocks=1\npool b4 10.0.0.0/24 28\n"),
     );
     cluster.expect(

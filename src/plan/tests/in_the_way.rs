@@ -1,7 +1,6 @@
 //! Findings about obstacles without a claim.
 
 use super::*;
-use crate::publisher::static_mode::{ClusterPool, Kubernetes, Static};
 use crate::view::findings;
 
 fn found(cluster: &Cluster) -> Vec<String> {
@@ -48,11 +47,9 @@ fn pod_cidrs_of_a_node_that_another_node_holds_are_named_with_their_readers_and_
 #[test]
 fn in_a_mode_in_which_agents_use_them_pod_cidrs_of_others_are_no_conflict() {
     let text = format!("{SERVED}\nnode b 1 has=10.0.0.0/26");
-    let families: std::collections::BTreeSet<Family> = [Family::V4].into();
-    let of_mode = |publisher| Cluster::served_by(publisher, &text);
-    let cluster_pool = of_mode(Publisher::ClusterPool(Static::new(families.clone(), ClusterPool)));
+    let cluster_pool = Cluster::serving("cluster-pool v4", &text);
     check(&cluster_pool, &["PodCIDRConflict Node b: ", "Cilium's mode cluster-pool"]);
-    let kubernetes = of_mode(Publisher::Kubernetes(Static::new(families, Kubernetes::default())));
+    let kubernetes = Cluster::serving("kubernetes v4", &text);
     assert!(found(&kubernetes).iter().all(|finding| !finding.contains("PodCIDRConflict")));
     assert_eq!(kubernetes.world.routed_to_others(block(), &"a".into()).next(), None);
 }

@@ -1,17 +1,9 @@
 //! kubernetes: a node gets one block of each family on its Node, whose revisions tell nothing of those of claims.
 
 use super::*;
-use crate::publisher::static_mode::{ClusterPool, Kubernetes, Static};
-
-fn running(families: &[Family], text: &str) -> Cluster {
-    Cluster::served_by(
-        Publisher::Kubernetes(Static::new(families.iter().copied().collect(), Kubernetes::default())),
-        text,
-    )
-}
 
 fn cluster(text: &str) -> Cluster {
-    running(&[Family::V4], text)
+    Cluster::serving("kubernetes v4", text)
 }
 
 /// The patch that is decided: the uid, the version and the podCIDRs in it.
@@ -93,7 +85,7 @@ fn the_answer_to_the_patch_shows_the_node() {
 fn both_families_come_in_one_patch() {
     let claims = "claim 10.0.0.0/28 a 1 Held @90\nclaim fd00::/124 a 1 Held @91 of=q";
     let pools = "pool p 10.0.0.0/24 28\npool q fd00::/120 124";
-    let cluster = running(&[Family::V4, Family::V6], &format!("{pools}\nnode a 1 @7\n{claims}"));
+    let cluster = Cluster::serving("kubernetes v4 v6", &format!("{pools}\nnode a 1 @7\n{claims}"));
     assert_eq!(published(&cluster.plan("a")), "1 @7: 10.0.0.0/28 fd00::/124");
 }
 
@@ -111,8 +103,7 @@ fn what_a_node_carries_is_taken_also_without_a_claim() {
 #[test]
 fn pod_cidrs_of_nodes_take_nothing_in_other_modes() {
     let text = "pool p 10.0.0.0/27 28\nnode a 1 has=10.0.0.0/28\nnode b 2\nciliumnode b @99 bare";
-    let mut other =
-        Cluster::served_by(Publisher::ClusterPool(Static::new([Family::V4].into(), ClusterPool)), text);
+    let mut other = Cluster::serving("cluster-pool v4", text);
     other.expect_after_claims("b", "claim 10.0.0.0/28 of pool p for node b");
     other.in_flight.clear();
     // They count as soon as the mode is known.
@@ -120,10 +111,7 @@ fn pod_cidrs_of_nodes_take_nothing_in_other_modes() {
     let mut other =
         Cluster::in_mode(Mode::Passive("it is not known".to_owned()), "node a 1 has=10.0.0.16/28");
     assert!(!other.world.ledger().is_taken(block));
-    other.world.set_mode(Mode::Active(Publisher::Kubernetes(Static::new(
-        [Family::V4].into(),
-        Kubernetes::default(),
-    ))));
+    other.world.set_mode(mode("kubernetes v4"));
     assert!(other.world.ledger().is_taken(block));
     assert_eq!(other.world.check(), []);
 }

@@ -14,6 +14,10 @@
 
 use super::*;
 use crate::model::community::Community;
+use crate::publisher::Publisher;
+use crate::publisher::crd::Crd;
+use crate::publisher::multi_pool::{Bgp, MultiPool};
+use crate::publisher::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
 
 pub(super) fn object(line: &str) -> Object {
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -49,6 +53,34 @@ pub(super) fn object(line: &str) -> Object {
         "claim" => claim(&words),
         other => panic!("no object: {other}"),
     }
+}
+
+/// The mode in these words: `none`, or `crd|multi-pool|cluster-pool|kubernetes [v4] [v6] [bgp] [annotate]
+/// [annotations]`. With `annotate` agents read the annotations of their Nodes, with `annotations` these are written.
+pub(super) fn mode(text: &str) -> Mode {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let has = |word: &str| words.contains(&word);
+    let families = [("v4", Family::V4), ("v6", Family::V6)]
+        .into_iter()
+        .filter(|(word, _)| has(word))
+        .map(|(_, of)| of)
+        .collect();
+    Mode::Active(match words[0] {
+        "none" => return Mode::Passive("of a test".to_owned()),
+        "crd" => Publisher::Crd(Crd { families, infrastructure: vec!["router"] }),
+        "multi-pool" => Publisher::MultiPool(MultiPool {
+            families,
+            default_pool: "default".into(),
+            bgp: if has("bgp") { Bgp::On } else { Bgp::Off },
+        }),
+        "cluster-pool" => Publisher::ClusterPool(Static::new(families, ClusterPool)),
+        "kubernetes" => {
+            let writes = if has("annotations") { NodeField::Annotations } else { NodeField::Spec };
+            let of_node = Kubernetes { writes, agents_read_annotations: has("annotate") };
+            Publisher::Kubernetes(Static::new(families, of_node))
+        }
+        other => panic!("no mode: {other}"),
+    })
 }
 
 fn labels(words: &[&str]) -> impl Iterator<Item = (String, String)> {

@@ -4,26 +4,15 @@ mod names;
 mod removal;
 
 use super::*;
-use crate::model::carrier::CarrierChange;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields, Question, Requested};
 use crate::model::share::Share;
-use crate::model::status::ConditionType;
 use crate::plan::{why_no_block, why_no_pool};
 use crate::publisher::ipam_mode::IpamMode;
-use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::publisher::settings::{Settings, from_config};
-use crate::view::{conditions, tally};
+use crate::view::tally;
 
 fn cluster(text: &str) -> Cluster {
-    served(&[Family::V4], text)
-}
-
-fn served(families: &[Family], text: &str) -> Cluster {
-    let families = families.iter().copied().collect();
-    Cluster::served_by(
-        Publisher::MultiPool(MultiPool { families, default_pool: "default".into(), bgp: Bgp::Off }),
-        text,
-    )
+    Cluster::serving("multi-pool v4", text)
 }
 
 /// What a line of a CiliumNode says of its pools.
@@ -145,7 +134,7 @@ fn a_served_node_grows_with_its_demand_alone() {
 #[test]
 fn both_families_or_none() {
     let mut cluster =
-        served(&[Family::V4, Family::V6], "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8+8");
+        Cluster::serving("multi-pool v4 v6", "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8+8");
     cluster.expect("a", "unmet: no pool of the node has a free ipv6 block of the Cilium pool default");
 }
 

@@ -3,10 +3,10 @@
 use super::*;
 use crate::model::node_config::{NodeConfig, NodeConfigNews};
 use crate::model::pod_ip_pool::PodIpPoolNews;
+use crate::publisher::Publisher;
 use crate::publisher::multi_pool::{Bgp, MultiPool};
-use crate::publisher::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
 
-use super::pod_ip_pools::{keep_pools, pod_ip_pool, publisher, written};
+use super::pod_ip_pools::{keep_pools, pod_ip_pool, written};
 
 /// A CiliumNodeConfig in a line: `NAME all|none|zone=Z KEY=VALUE…`.
 pub(super) fn node_config(line: &str) -> NodeConfig {
@@ -37,7 +37,7 @@ fn listed(cluster: &mut Cluster, lines: &[&str]) {
 }
 
 fn multi_pool(text: &str) -> Cluster {
-    Cluster::served_by(publisher(Bgp::Off, &[Family::V4]), text)
+    Cluster::serving("multi-pool v4", text)
 }
 
 const NODES: &str =
@@ -142,14 +142,13 @@ fn a_node_in_another_mode_is_left_alone() {
 #[test]
 fn a_node_gets_blocks_of_the_families_that_its_agent_runs() {
     let text = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1 zone=z\nciliumnode a @90";
-    let both = [Family::V4, Family::V6];
     for (setting, n_claims) in [("enable-ipv6=false", 1), ("enable-ipv6=true", 2), ("enable-ipv4=0", 1)] {
-        let mut cluster = Cluster::running(&both, text);
+        let mut cluster = Cluster::serving("crd v4 v6", text);
         listed(&mut cluster, &[&format!("rack zone=z {setting}")]);
         let plan = cluster.plan("a");
         assert_eq!(plan.requests().len(), n_claims, "{setting}: {}", rendered(&plan));
     }
-    let mut cluster = Cluster::running(&both, text);
+    let mut cluster = Cluster::serving("crd v4 v6", text);
     listed(&mut cluster, &["rack zone=z enable-ipv6=false enable-ipv4=false"]);
     cluster.expect(
         "a",
@@ -160,26 +159,26 @@ fn a_node_gets_blocks_of_the_families_that_its_agent_runs() {
 /// A pool tells of the families that the agents of its nodes run, which need not be those of most agents.
 #[test]
 fn a_pool_says_which_family_is_missing_where_that_is_set_for_some_nodes() {
-    let ready = |families: &[Family], config: &str| {
+    let ready = |mode: &str, config: &str| {
         let text = "pool p 10.0.0.0/24 28\nnode a 1 zone=z\nnode b 1\nciliumnode a @90\nciliumnode b @91";
-        let mut cluster = Cluster::running(families, text);
+        let mut cluster = Cluster::serving(mode, text);
         listed(&mut cluster, &[config]);
         cluster.condition("p", ConditionType::Ready)
     };
     let serving = "Serving true: selected nodes get blocks";
-    assert_eq!(ready(&[Family::V4], "rack zone=y enable-ipv6=true"), serving);
+    assert_eq!(ready("crd v4", "rack zone=y enable-ipv6=true"), serving);
     assert_eq!(
-        ready(&[Family::V4], "rack zone=z enable-ipv6=true"),
+        ready("crd v4", "rack zone=z enable-ipv6=true"),
         format!("{serving}, except those whose agents also run ipv6 and that no pool gives ipv6 blocks: a")
     );
-    let all = ready(&[Family::V4], "rack all enable-ipv6=true");
+    let all = ready("crd v4", "rack all enable-ipv6=true");
     assert!(all.starts_with("FamilyMissing false: the agents also run ipv6"), "{all}");
     assert!(all.ends_with(": a, b"), "{all}");
     assert_eq!(
-        ready(&Family::ALL, "rack zone=z enable-ipv6=false"),
+        ready("crd v4 v6", "rack zone=z enable-ipv6=false"),
         format!("{serving}, except those whose agents also run ipv6 and that no pool gives ipv6 blocks: b")
     );
-    assert_eq!(ready(&Family::ALL, "rack all enable-ipv6=false"), serving);
+    assert_eq!(ready("crd v4 v6", "rack all enable-ipv6=false"), serving);
 }
 
 /// The name of a node's blocks may be its own, as its families are.
@@ -189,7 +188,7 @@ fn a_pool_looks_for_the_missing_family_under_the_name_of_each_node() {
         let text = format!(
             "pool p 10.0.0.0/24 28\npool six fd00::/112 122 under={name}\nnode a 1 zone=z\nciliumnode a @90 mars=8"
         );
-        let mut cluster = Cluster::served_by(publisher(Bgp::Off, &Family::ALL), &text);
+        let mut cluster = Cluster::serving("multi-pool v4 v6", &text);
         listed(&mut cluster, &["rack zone=z ipam-default-ip-pool=mars"]);
         cluster.condition("p", ConditionType::Ready)
     };
@@ -201,8 +200,8 @@ fn a_pool_looks_for_the_missing_family_under_the_name_of_each_node() {
 
 #[test]
 fn a_pool_tells_of_an_object_that_lacks_a_family_which_some_nodes_run_alone() {
-    let mut cluster = Cluster::served_by(
-        publisher(Bgp::On, &[Family::V4]),
+    let mut cluster = Cluster::serving(
+        "multi-pool v4 bgp",
         "pool p 10.0.0.0/24 28\npool six fd00::/112 122\nnode a 1 zone=z\nciliumnode a @90 need=8\nagent a 1.20.2",
     );
     cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(vec![pod_ip_pool("default v4=28")]));
@@ -262,15 +261,10 @@ fn the_object_of_each_default_is_created() {
 #[test]
 fn modes_with_one_block_go_by_it_too() {
     let text = "pool p 10.0.0.0/24 28\nnode a 1 zone=z annotated=10.0.0.0/28\nciliumnode a @90";
-    let families: std::collections::BTreeSet<Family> = [Family::V4].into();
-    let kubernetes = |writes, agents_read_annotations| {
-        let mode = Kubernetes { writes, agents_read_annotations };
-        Cluster::served_by(Publisher::Kubernetes(Static::new(families.clone(), mode)), text)
-    };
     // Where its agent reads annotations, what they say is taken, and may be adopted.
-    let mut cluster = kubernetes(NodeField::Spec, false);
+    let mut cluster = Cluster::serving("kubernetes v4", text);
     cluster.expect_after_claims("a", "claim 10.0.0.0/28 of pool p for node a");
-    let mut cluster = kubernetes(NodeField::Spec, false);
+    let mut cluster = Cluster::serving("kubernetes v4", text);
     listed(&mut cluster, &["rack zone=z annotate-k8s-node=true"]);
     let plan = cluster.plan("a");
     assert_eq!(rendered(&plan), "claim 10.0.0.0/28 of pool p for node a");
@@ -278,10 +272,10 @@ fn modes_with_one_block_go_by_it_too() {
     assert!(carried(&cluster), "what its annotation says is taken");
     listed(&mut cluster, &[]);
     assert!(!carried(&cluster));
-    let mut cluster = kubernetes(NodeField::Annotations, true);
+    let mut cluster = Cluster::serving("kubernetes v4 annotate annotations", text);
     listed(&mut cluster, &["rack zone=z annotate-k8s-node=false"]);
     assert!(rendered(&cluster.plan("a")).starts_with("finding: OtherSettings"));
-    let mut cluster = Cluster::served_by(Publisher::ClusterPool(Static::new(families, ClusterPool)), text);
+    let mut cluster = Cluster::serving("cluster-pool v4", text);
     listed(&mut cluster, &["rack zone=z ipam=multi-pool"]);
     assert!(rendered(&cluster.plan("a")).starts_with("finding: OtherSettings"));
 }

@@ -5,21 +5,19 @@ use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews, PodIpRanges};
 use crate::model::request::PodIpPoolWrite;
 use crate::model::share::Share;
 use crate::plan::{PodIpPoolOrigin, pool as plan_pool, why_no_block};
-use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::view::pod_ip_pools;
 
-/// A cluster in multi-pool mode, with these CiliumPodIPPools beside the objects of its lines.
-fn cluster(bgp: Bgp, objects: &[&str], text: &str) -> Cluster {
-    let mut cluster = Cluster::served_by(publisher(bgp, &[Family::V4]), text);
+/// The mode, without BGP and with it.
+const BGP_OFF: &str = "multi-pool v4";
+const BGP_ON: &str = "multi-pool v4 bgp";
+
+/// A cluster in this mode, with these CiliumPodIPPools beside the objects of its lines.
+fn cluster(mode: &str, objects: &[&str], text: &str) -> Cluster {
+    let mut cluster = Cluster::serving(mode, text);
     cluster
         .world
         .observe_pod_ip_pools(PodIpPoolNews::Listed(objects.iter().map(|line| pod_ip_pool(line)).collect()));
     cluster
-}
-
-pub(super) fn publisher(bgp: Bgp, families: &[Family]) -> Publisher {
-    let families = families.iter().copied().collect();
-    Publisher::MultiPool(MultiPool { families, default_pool: "default".into(), bgp })
 }
 
 /// A CiliumPodIPPool in a line: `NAME [v4=MASKSIZE] [v6=MASKSIZE] [cidrs=IPV4CIDRS] [ours] [@REVISION]`.
@@ -95,7 +93,7 @@ const NOTHING: &str = "unmet: no pool of the node has a free ipv4 block of the C
 #[test]
 fn with_bgp_nothing_is_given_under_a_name_whose_object_lacks_the_family() {
     for empty in ["default", "default v6=122"] {
-        let mut cluster = cluster(Bgp::On, &[empty], NEEDS);
+        let mut cluster = cluster(BGP_ON, &[empty], NEEDS);
         cluster.expect("a", NOTHING);
         tells(
             &cluster,
@@ -120,15 +118,15 @@ fn with_bgp_nothing_is_given_under_a_name_whose_object_lacks_the_family() {
 
 #[test]
 fn without_bgp_an_object_without_the_family_is_only_reported() {
-    let mut cluster = cluster(Bgp::Off, &["default"], NEEDS);
+    let mut cluster = cluster(BGP_OFF, &["default"], NEEDS);
     cluster.expect("a", CLAIMS);
     tells(&cluster, "p", "PodIPPoolLacksFamily", &["BGP is off (enable-bgp-control-plane in cilium-config)"]);
 }
 
 #[test]
 fn another_mask_size_is_only_reported() {
-    for bgp in [Bgp::On, Bgp::Off] {
-        let mut cluster = cluster(bgp, &["default v4=24"], NEEDS);
+    for mode in [BGP_ON, BGP_OFF] {
+        let mut cluster = cluster(mode, &["default v4=24"], NEEDS);
         cluster.expect("a", CLAIMS);
         tells(
             &cluster,
@@ -145,21 +143,21 @@ fn another_mask_size_is_only_reported() {
 /// Agents from 1.19 on can do nothing without the object, and older ones need it for BGP alone.
 #[test]
 fn a_missing_object_counts_for_agents_that_need_it() {
-    for (release, bgp, given, reason) in [
-        ("1.20.2", Bgp::Off, NOTHING, "PodIPPoolMissing"),
-        ("1.19.0", Bgp::Off, NOTHING, "PodIPPoolMissing"),
-        ("1.18.8", Bgp::Off, CLAIMS, ""),
-        ("1.18.8", Bgp::On, CLAIMS, "PodIPPoolMissing"),
-        ("none", Bgp::Off, CLAIMS, "PodIPPoolMissing"),
+    for (release, mode, given, reason) in [
+        ("1.20.2", BGP_OFF, NOTHING, "PodIPPoolMissing"),
+        ("1.19.0", BGP_OFF, NOTHING, "PodIPPoolMissing"),
+        ("1.18.8", BGP_OFF, CLAIMS, ""),
+        ("1.18.8", BGP_ON, CLAIMS, "PodIPPoolMissing"),
+        ("none", BGP_OFF, CLAIMS, "PodIPPoolMissing"),
     ] {
-        let mut cluster = cluster(bgp, &["other v4=28"], &format!("{NEEDS}\nagent a {release}"));
+        let mut cluster = cluster(mode, &["other v4=28"], &format!("{NEEDS}\nagent a {release}"));
         cluster.expect("a", given);
         assert_eq!(told(&cluster, "p").0, reason, "{release}");
     }
     // A node whose agent is not known yet is like the others.
     let text = format!("{NEEDS}\nagent a 1.18.8\nnode b 2");
-    assert_eq!(told(&cluster(Bgp::Off, &[], &text), "p").0, "");
-    let cluster = cluster(Bgp::Off, &[], "pool p 10.0.0.0/24 28");
+    assert_eq!(told(&cluster(BGP_OFF, &[], &text), "p").0, "");
+    let cluster = cluster(BGP_OFF, &[], "pool p 10.0.0.0/24 28");
     tells(
         &cluster,
         "p",
@@ -171,8 +169,8 @@ fn a_missing_object_counts_for_agents_that_need_it() {
 /// Nobody may read them, and nodes are served all the same.
 #[test]
 fn what_is_not_known_keeps_nothing_back() {
-    let mut cluster = cluster(Bgp::On, &[], NEEDS);
-    cluster.world = Cluster::served_by(publisher(Bgp::On, &[Family::V4]), NEEDS).world;
+    let mut cluster = cluster(BGP_ON, &[], NEEDS);
+    cluster.world = Cluster::serving(BGP_ON, NEEDS).world;
     cluster.world.observe_pod_ip_pools(PodIpPoolNews::Unlisted("forbidden".to_owned()));
     cluster.expect("a", CLAIMS);
     tells(&cluster, "p", "PodIPPoolUnknown", &["CiliumPodIPPool default is unknown: forbidden"]);
@@ -183,7 +181,7 @@ fn a_claim_that_is_not_published_waits_and_one_that_is_stays() {
     let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\n\
                 claim 10.0.0.16/28 a 1 Held @81 under=default";
     let text = format!("{held}\nciliumnode a @90 need=20 has=10.0.0.0/28");
-    let mut cluster = cluster(Bgp::On, &["default"], &text);
+    let mut cluster = cluster(BGP_ON, &["default"], &text);
     cluster.expect("a", &format!("{NOTHING}; finding: UnfitPodIPPool"));
     shown(&mut cluster, "default v4=28 @120");
     cluster.expect("a", "publish [10.0.0.16/28] and 14 addresses on ciliumnode a");
@@ -194,7 +192,7 @@ fn a_claim_that_is_not_published_waits_and_one_that_is_stays() {
 fn a_name_whose_object_does_not_fit_keeps_no_other_name_waiting() {
     let text =
         "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars\nnode a 1\nciliumnode a @90 need=8 mars=8";
-    let mut cluster = cluster(Bgp::On, &["default v4=28", "mars"], text);
+    let mut cluster = cluster(BGP_ON, &["default v4=28", "mars"], text);
     cluster.expect(
         "a",
         "claim 10.0.0.0/28 of pool p for node a under default; unmet: no pool of the node has a free ipv4 block of the \
@@ -212,7 +210,7 @@ fn a_recreated_ciliumnode_gets_all_blocks_or_none() {
     let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars\nnode a 1\n\
                 claim 10.0.0.0/28 a 1 Held @80 under=default\nclaim 10.1.0.0/28 a 1 Held @81 under=mars\n\
                 ciliumnode a @90 recreated need=8 mars=8";
-    let mut cluster = cluster(Bgp::On, &["default v4=28", "mars"], text);
+    let mut cluster = cluster(BGP_ON, &["default v4=28", "mars"], text);
     let plan = cluster.plan("a");
     let held_back = plan.findings.iter().find(|finding| finding.name == "a").expect("it says so");
     let why = "10.1.0.0-28 is unfit: CiliumPodIPPool mars has no spec.ipv4";
@@ -228,7 +226,7 @@ fn only_those_who_depend_on_a_name_look_again_when_its_object_changes() {
                 node a 1 zone=x\nnode b 2 zone=y\nnode c 3\n\
                 claim 10.1.0.0/28 c 3 Held @81 under=mars\n\
                 ciliumnode a @90 need=8\nciliumnode b @91 mars=8\nciliumnode c @92 need=8";
-    let mut cluster = cluster(Bgp::On, &["default v4=28", "mars"], text);
+    let mut cluster = cluster(BGP_ON, &["default v4=28", "mars"], text);
     cluster.drain();
     shown(&mut cluster, "venus v4=28 @120");
     assert_eq!(cluster.drain(), [""; 0]);
@@ -265,7 +263,7 @@ fn pools(lines: &[&str]) -> String {
 fn one_pool_creates_the_object_for_all_of_its_name() {
     let text =
         pools(&["p 10.0.0.0/24 28", "q 10.1.0.0/24 26", "r 10.2.0.0/24 28 under=mars", "s fd00::/64 122"]);
-    let mut cluster = cluster(Bgp::On, &[], &text);
+    let mut cluster = cluster(BGP_ON, &[], &text);
     keep_pools(&mut cluster);
     let created =
         "create CiliumPodIPPool default with ipv4 [10.0.0.0/24 10.1.0.0/24] /28 and ipv6 [fd00::/64] /122";
@@ -299,7 +297,7 @@ fn an_object_of_ours_gets_what_it_lacks_and_loses_nothing() {
         ("default", ""),
         ("default v4=28", ""),
     ] {
-        let mut cluster = cluster(Bgp::On, &[found], &text);
+        let mut cluster = cluster(BGP_ON, &[found], &text);
         keep_pools(&mut cluster);
         assert_eq!(written(&cluster, "p").join(""), expected, "{found}");
     }
@@ -310,7 +308,7 @@ fn an_object_of_ours_gets_what_it_lacks_and_loses_nothing() {
 fn no_object_is_created_where_an_operator_allocates() {
     let text =
         format!("{}node a 1\nciliumnode a @90 need=8 operator=pool-not-found", pools(&["p 10.0.0.0/24 28"]));
-    let mut cluster = cluster(Bgp::Off, &[], &text);
+    let mut cluster = cluster(BGP_OFF, &[], &text);
     keep_pools(&mut cluster);
     assert_eq!(written(&cluster, "p"), [""; 0]);
     while let Some(pool) = cluster.world.next_pool().cloned() {
@@ -324,7 +322,7 @@ fn no_object_is_created_where_an_operator_allocates() {
 #[test]
 fn a_write_is_answered_before_the_next_and_the_answer_counts() {
     let text = pools(&["p 10.0.0.0/24 28", "q 10.1.0.0/24 28"]);
-    let mut cluster = cluster(Bgp::On, &[], &text);
+    let mut cluster = cluster(BGP_ON, &[], &text);
     keep_pools(&mut cluster);
     let later = Now { uptime: cluster.now.uptime + Duration::from_secs(10), ..cluster.now };
     let plan = plan_pool(&cluster.world, &"p".into(), CREATING, later);
@@ -351,7 +349,7 @@ fn a_write_is_answered_before_the_next_and_the_answer_counts() {
 /// The finding tells people which object to look at.
 #[test]
 fn an_object_that_does_not_keep_what_is_written_is_reported_by_its_own_kind() {
-    let mut cluster = cluster(Bgp::On, &[], &pools(&["p 10.0.0.0/24 28"]));
+    let mut cluster = cluster(BGP_ON, &[], &pools(&["p 10.0.0.0/24 28"]));
     keep_pools(&mut cluster);
     for _ in 0..3 {
         cluster.pass(30);

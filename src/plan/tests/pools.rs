@@ -264,7 +264,7 @@ fn a_pool_that_gives_out_nothing_is_not_exhausted() {
 
 #[test]
 fn a_pool_says_which_family_its_nodes_lack() {
-    let ready = |text: &str| Cluster::running(&Family::ALL, text).condition("p", ConditionType::Ready);
+    let ready = |text: &str| Cluster::serving("crd v4 v6", text).condition("p", ConditionType::Ready);
     let p = "pool p 10.0.0.0/24 28\n";
     let serving = "Serving true: selected nodes get blocks";
     // No node matches yet, and the first one that does gets nothing.
@@ -413,24 +413,24 @@ fn a_claim_that_is_being_created_does_not_change_the_status_of_its_pool() {
 #[test]
 fn what_an_object_was_before_it_turned_unreadable_is_not_shown() {
     let clusters = [
-        (&[Family::V4][..], "pool p 10.0.0.0/26 28\n"),
-        (&[Family::V4], "pool p 10.0.0.0/28 28\n"),
-        (&Family::ALL, "pool p 10.0.0.0/26 28\n"),
-        (&Family::ALL, "pool p 10.0.0.0/26 28\npool six fd00::/64 122 zone=z\nnode b 1 zone=z\n"),
+        ("crd v4", "pool p 10.0.0.0/26 28\n"),
+        ("crd v4", "pool p 10.0.0.0/28 28\n"),
+        ("crd v4 v6", "pool p 10.0.0.0/26 28\n"),
+        ("crd v4 v6", "pool p 10.0.0.0/26 28\npool six fd00::/64 122 zone=z\nnode b 1 zone=z\n"),
     ];
     let node = ["node a 1", "claim 10.0.0.0/28 a 1 Held @40", "ciliumnode a @50 10.0.0.0/28 used=16"];
-    for (families, pools) in clusters {
+    for (mode, pools) in clusters {
         for (place, odd) in [(0, "Node a"), (1, "NodeIPBlock 10.0.0.0-28 of=a"), (2, "CiliumNode a")] {
             let odd = format!("unreadable {odd} 10.0.0.0/28 @110");
-            let mut turned = Cluster::running(families, &format!("{pools}{}", node.join("\n")));
+            let mut turned = Cluster::serving(mode, &format!("{pools}{}", node.join("\n")));
             turned.refuse_all();
             turned.observe(&odd);
             turned.refuse_all();
             let mut others = node.to_vec();
             others.remove(place);
-            let mut restarted = Cluster::running(families, &format!("{pools}{}\n{odd}", others.join("\n")));
+            let mut restarted = Cluster::serving(mode, &format!("{pools}{}\n{odd}", others.join("\n")));
             restarted.refuse_all();
-            assert_eq!(turned.status("p"), restarted.status("p"), "{odd}, {families:?} and {pools}");
+            assert_eq!(turned.status("p"), restarted.status("p"), "{odd}, {mode} and {pools}");
         }
     }
 }
@@ -458,7 +458,7 @@ fn a_node_waits_for_a_block_whether_or_not_its_other_claims_can_be_moved() {
 /// Both counts are shown as the largest that a status can hold.
 #[test]
 fn a_pool_with_more_blocks_than_can_be_counted_has_a_status() {
-    let cluster = Cluster::running(&[Family::V6], "pool p fd00::/32 124\nclaim fd00::/124 a 1 Held @40");
+    let cluster = Cluster::serving("crd v6", "pool p fd00::/32 124\nclaim fd00::/124 a 1 Held @40");
     let object = cluster.world.pool_object(&PoolName::from("p")).unwrap();
     let counts = conditions::status(&cluster.world, object).families[&Family::V6];
     assert_eq!((counts.blocks, counts.free), (capped_count(u128::MAX), capped_count(u128::MAX)));

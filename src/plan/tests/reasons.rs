@@ -4,10 +4,10 @@ use super::*;
 use crate::model::share::Share;
 use crate::plan::{explain, still_lacks_pool, why_no_block, why_no_pool};
 
-/// Checks the reasons for node `a` in this cluster, one per line, and what it waits for.
+/// Checks the reasons for node `a` in this cluster in this mode, one per line, and what it waits for.
 #[track_caller]
-fn check(families: &[Family], text: &str, expected: &str) {
-    let cluster = Cluster::running(families, text);
+fn check(mode: &str, text: &str, expected: &str) {
+    let cluster = Cluster::serving(mode, text);
     let policy = Policy::DEFAULT;
     let plan = explain(&cluster.world, &"a".into(), policy, cluster.now);
     let mut lines: Vec<String> = plan.refusals.iter().map(ToString::to_string).collect();
@@ -23,7 +23,7 @@ fn check(families: &[Family], text: &str, expected: &str) {
 #[test]
 fn a_pool_that_is_not_asked_says_which_term_the_node_fails_or_that_it_cannot_be_read() {
     check(
-        &[Family::V4],
+        "crd v4",
         "node a 1 zone=b\nciliumnode a @50\npool other 10.0.0.0/24 28 zone=c\npool broken 10.0.1.0/24 28 invalid",
         "pool broken gives nothing: the pool is unreadable\n\
          pool other gives nothing: the node does not match `zone=c`",
@@ -46,7 +46,7 @@ fn a_pool_that_is_asked_says_why_it_has_no_block() {
         let broken =
             if pool.contains("invalid") { "pool old gives nothing: the pool is unreadable\n" } else { "" };
         let wait = "waits: no pool that selects it has a free block";
-        check(&[Family::V4], &cluster(pool), &format!("{broken}pool p gives no ipv4 block: {why}\n{wait}"));
+        check("crd v4", &cluster(pool), &format!("{broken}pool p gives no ipv4 block: {why}\n{wait}"));
     }
 }
 
@@ -59,14 +59,14 @@ fn a_node_at_its_limits_says_which() {
     ];
     for (limit, why) in limits {
         let text = format!("{served}pool p 10.0.0.0/24 30 {limit}");
-        check(&[Family::V4], &text, &format!("pool p gives no ipv4 block: {why}"));
+        check("crd v4", &text, &format!("pool p gives no ipv4 block: {why}"));
     }
 }
 
 #[test]
 fn a_first_grant_that_lacks_a_family_says_which() {
     check(
-        &Family::ALL,
+        "crd v4 v6",
         "node a 1\nciliumnode a @50\npool p 10.0.0.0/24 28",
         "pool p gives no ipv6 block: the pool has no ranges of this family\n\
          pool p gives no ipv4 block: the first grant also needs ipv6, and no pool has a ipv6 block\n\
@@ -118,8 +118,8 @@ fn the_labels_that_pools_ask_for_are_told_first_and_those_of_kubernetes_last() {
 
 #[test]
 fn a_node_that_waits_says_why_each_of_its_pools_has_no_block() {
-    let cluster = Cluster::running(
-        &Family::ALL,
+    let cluster = Cluster::serving(
+        "crd v4 v6",
         "node a 1\nciliumnode a @50\npool closed 10.1.0.0/24 28 cordoned\npool full 10.0.0.0/28 28\n\
          claim 10.0.0.0/28 b 1 Held @40",
     );

@@ -10,7 +10,6 @@ use crate::model::speaker::{Speaker, SpeakerKind, SpeakerNews};
 use crate::plan::routes;
 use crate::plan::routes::announced;
 use crate::plan::routes::compare::{Difference, Led};
-use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::world::exporter::Exporter;
 use crate::world::gobgp::{Announcing, Gobgp, GobgpPolicy};
 
@@ -369,10 +368,7 @@ fn a_daemon_that_does_not_answer_is_a_finding_the_second_time() {
 
 #[test]
 fn a_second_speaker_is_a_finding_where_cilium_can_announce_blocks() {
-    let families = [Family::V4].into();
-    let publisher =
-        Publisher::MultiPool(MultiPool { families, default_pool: "default".into(), bgp: Bgp::On });
-    let mut cluster = Cluster::served_by(publisher, "pool p 10.0.0.0/24 26");
+    let mut cluster = Cluster::serving("multi-pool v4 bgp", "pool p 10.0.0.0/24 26");
     cluster.world.export_to_gobgp(policy(Announcing::Blocks, 100));
     let speaker = Speaker { name: "pods".to_owned(), announces_blocks: true };
     cluster.world.observe_speakers(SpeakerKind::Advertisement, SpeakerNews::Applied(speaker));

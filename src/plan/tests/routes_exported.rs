@@ -9,7 +9,6 @@ use crate::model::leadership::Leadership;
 use crate::model::plan::RoutesPlan;
 use crate::model::speaker::{Speaker, SpeakerKind, SpeakerNews};
 use crate::plan::routes;
-use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::world::frr::Exporting;
 
 const A: &str = "pool p 10.0.0.0/24 26\nnode a 1 label=kubernetes.io/hostname=host-a\nciliumnode a @90 10.0.0.0/26\n\
@@ -452,11 +451,7 @@ fn a_second_speaker_is_a_finding_where_cilium_can_announce_blocks() {
         is_told
     };
     assert!(!found(Cluster::of(A)), "in mode crd Cilium announces nothing");
-    let multi_pool = |bgp| {
-        let families = [Family::V4].into();
-        let publisher = Publisher::MultiPool(MultiPool { families, default_pool: "default".into(), bgp });
-        Cluster::served_by(publisher, "pool p 10.0.0.0/24 26")
-    };
-    assert!(found(multi_pool(Bgp::On)));
-    assert!(!found(multi_pool(Bgp::Off)), "agents do not run its BGP control plane");
+    let in_mode = |words| Cluster::serving(words, "pool p 10.0.0.0/24 26");
+    assert!(found(in_mode("multi-pool v4 bgp")));
+    assert!(!found(in_mode("multi-pool v4")), "agents do not run its BGP control plane");
 }

@@ -20,8 +20,6 @@ use crate::model::plan::PoolPlan;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::model::request::{ClaimChange, Read};
 use crate::plan::pool;
-use crate::publisher::multi_pool::{Bgp, MultiPool};
-use crate::publisher::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
 use settled::Settled;
 use worlds::{
     BLOCKS, NODES, WORLDS, agent_lines, all_lines, cilium_node_lines, claim_lines, node_lines, pool_lines,

@@ -6,29 +6,26 @@ use super::*;
 use crate::model::finding::FindingKind;
 use crate::model::names::PoolName;
 use crate::model::status::{ConditionType, capped_count};
-use crate::publisher::static_mode::{ClusterPool, Kubernetes, Static};
 use crate::view::conditions;
 
 const BOTH: &str = "pool p 10.0.0.0/8 16\npool q fd00::/48 64\nnode a 1\n";
 
 #[test]
 fn cluster_pool_gives_what_a_node_gets_from_kubernetes() {
-    let mode = Publisher::ClusterPool(Static::new(Family::ALL.into(), ClusterPool));
-    let mut cluster = Cluster::served_by(mode, &format!("{BOTH}ciliumnode a @99 bare"));
+    let mut cluster = Cluster::serving("cluster-pool v4 v6", &format!("{BOTH}ciliumnode a @99 bare"));
     cluster.expect_after_claims(
         "a",
         "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a",
     );
     let claims = "claim 10.0.0.0/16 a 1 Held @102\nclaim fd00::/64 a 1 Held @103";
-    let mode = Publisher::ClusterPool(Static::new(Family::ALL.into(), ClusterPool));
-    let mut cluster = Cluster::served_by(mode, &format!("{BOTH}ciliumnode a @99 bare\n{claims}"));
+    let mut cluster =
+        Cluster::serving("cluster-pool v4 v6", &format!("{BOTH}ciliumnode a @99 bare\n{claims}"));
     cluster.expect("a", "publish [10.0.0.0/16 fd00::/64] and >2^63 addresses on ciliumnode a");
 }
 
 #[test]
 fn kubernetes_gives_the_same() {
-    let mode = Publisher::Kubernetes(Static::new(Family::ALL.into(), Kubernetes::default()));
-    let mut cluster = Cluster::served_by(mode, BOTH);
+    let mut cluster = Cluster::serving("kubernetes v4 v6", BOTH);
     cluster.expect_after_claims(
         "a",
         "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a",
@@ -63,9 +60,8 @@ fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
 /// What no node can get is neither free nor exhausted, nor does it help out another pool that lacks the family.
 #[test]
 fn a_pool_whose_blocks_are_too_wide_offers_none() {
-    let both = &[Family::V4, Family::V6];
     let text = "pool p 10.0.0.0/8 21\npool q fd00::/64 118\nnode a 1\nciliumnode a @99\nclaim 10.0.0.0/21 b 2 Held @90";
-    let cluster = Cluster::running(both, text);
+    let cluster = Cluster::serving("crd v4 v6", text);
     let object = cluster.world.pool_object(&PoolName::from("p")).unwrap();
     let counts = conditions::status(&cluster.world, object).families[&Family::V4];
     assert_eq!((counts.blocks, counts.held, counts.free), (1, 1, 0));
@@ -88,7 +84,6 @@ fn crd_publishes_no_claim_that_another_mode_left() {
 
 #[test]
 fn counts_of_wide_blocks_end_at_what_json_can_say() {
-    let mode = Publisher::ClusterPool(Static::new([Family::V6].into(), ClusterPool));
     let mut text = "pool p fd00::/32 64\n".to_owned();
     // More of them than would fit into the type of the count.
     for at in 1..=2100 {
@@ -96,7 +91,7 @@ fn counts_of_wide_blocks_end_at_what_json_can_say() {
         writeln!(text, "node n{at} 1\nciliumnode n{at} @50 bare {block}\nclaim {block} n{at} 1 Held @40")
             .expect("a string takes it");
     }
-    let cluster = Cluster::served_by(mode, &text);
+    let cluster = Cluster::serving("cluster-pool v6", &text);
     let object = cluster.world.pool_object(&PoolName::from("p")).unwrap();
     let counts = conditions::status(&cluster.world, object).families[&Family::V6];
     assert_eq!((counts.held, counts.published), (2100, capped_count(u128::MAX)));

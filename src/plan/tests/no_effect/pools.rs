@@ -3,9 +3,8 @@
 use super::*;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::plan::pool;
-use crate::plan::tests::pod_ip_pools::{CREATING, pod_ip_pool, publisher};
+use crate::plan::tests::pod_ip_pools::{CREATING, pod_ip_pool};
 use crate::plan::tests::wakeups::settled::applied;
-use crate::publisher::multi_pool::Bgp;
 
 /// The writes of pool p within a minute that are answered with what `undone` makes of the object at a revision. The
 /// others are applied.
@@ -91,7 +90,7 @@ fn a_status_of_a_claim_that_is_not_kept() {
 #[test]
 fn a_ciliumpodippool_that_is_not_as_it_is_written() {
     for (known, step) in [(None, "create"), (Some("default ours"), "complete")] {
-        let mut cluster = Cluster::served_by(publisher(Bgp::On, &[Family::V4]), "pool p 10.0.0.0/26 28");
+        let mut cluster = Cluster::serving("multi-pool v4 bgp", "pool p 10.0.0.0/26 28");
         let listed = known.map(pod_ip_pool).into_iter().collect();
         cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(listed));
         let expected = format!("{step} CiliumPodIPPool default with ipv4 [10.0.0.0/26] /28");

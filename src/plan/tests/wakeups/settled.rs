@@ -1,7 +1,5 @@
 //! A cluster to which changes happen, and the search for decisions that would come out differently unheard.
 
-use std::collections::BTreeSet;
-
 use super::*;
 
 /// A cluster in which everything that was on the agenda has been decided.
@@ -15,7 +13,7 @@ pub(super) struct Settled {
 impl Settled {
     /// The cluster in these lines, in the mode of these words ([`mode`]), to which these changes have happened.
     pub(super) fn of(words: &str, text: &str, changes: &[Change]) -> Self {
-        let cluster = Cluster::in_mode(mode(words), text);
+        let cluster = Cluster::serving(words, text);
         let mut settled = Self { cluster, revision: LISTED, decided: BTreeMap::new() };
         settled.settle();
         for change in changes {
@@ -317,34 +315,6 @@ fn patched(node: &Node, write: &Write, revision: u64) -> Option<Node> {
         other => panic!("no write of a Node: {other}"),
     };
     (decided_on == AnyRevision::of(Kind::Node, node.revision.number())).then_some(patched)
-}
-
-/// The mode in these words: `none`, or `crd|multi-pool|cluster-pool|kubernetes [v4] [v6] [bgp] [annotate]
-/// [annotations]`. With `annotate` agents read the annotations of their Nodes, with `annotations` these are written.
-pub(super) fn mode(text: &str) -> Mode {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let has = |word: &str| words.contains(&word);
-    let families: BTreeSet<Family> = [("v4", Family::V4), ("v6", Family::V6)]
-        .into_iter()
-        .filter(|(word, _)| has(word))
-        .map(|(_, of)| of)
-        .collect();
-    Mode::Active(match words[0] {
-        "none" => return Mode::Passive("of a test".to_owned()),
-        "crd" => Publisher::Crd(Crd { families, infrastructure: vec!["router"] }),
-        "multi-pool" => Publisher::MultiPool(MultiPool {
-            families,
-            default_pool: "default".into(),
-            bgp: if has("bgp") { Bgp::On } else { Bgp::Off },
-        }),
-        "cluster-pool" => Publisher::ClusterPool(Static::new(families, ClusterPool)),
-        "kubernetes" => {
-            let writes = if has("annotations") { NodeField::Annotations } else { NodeField::Spec };
-            let of_node = Kubernetes { writes, agents_read_annotations: has("annotate") };
-            Publisher::Kubernetes(Static::new(families, of_node))
-        }
-        other => panic!("no mode: {other}"),
-    })
 }
 
 /// The pool or the claim after this write of the plan of a pool.
