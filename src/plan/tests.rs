@@ -63,7 +63,7 @@ use crate::view::block_event::{self, listed};
 use crate::view::conditions;
 use crate::world::World;
 use crate::world::gather::Gathering;
-use lines::{agent, cidrs, mode, object, value};
+use lines::{agent, cidrs, mode, object, value, written_out};
 
 /// The revision up to which every list of a fixture shows the store.
 const LISTED: u64 = 100;
@@ -88,10 +88,11 @@ impl Cluster {
 
     fn in_mode(mode: Mode, text: &str) -> Self {
         let mut listings: BTreeMap<Kind, Vec<Object>> = BTreeMap::new();
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let (agents, objects): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("agent "));
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).flat_map(written_out);
+        let (agents, objects): (Vec<String>, Vec<String>) =
+            lines.partition(|line| line.starts_with("agent "));
         for line in objects {
-            let object = object(line);
+            let object = object(&line);
             listings.entry(object.kind()).or_default().push(object);
         }
         let mut gathering = Gathering::default();
@@ -106,7 +107,7 @@ impl Cluster {
                 objects,
             }));
         }
-        gathering.observe_agents(AgentNews::Listed(agents.into_iter().map(agent).collect()));
+        gathering.observe_agents(AgentNews::Listed(agents.iter().map(|line| agent(line)).collect()));
         let world = gathering.complete().expect("every kind is listed");
         Self {
             world,

@@ -78,8 +78,8 @@ fn a_node_that_is_held_back_waits_for_no_block() {
 #[test]
 fn a_claim_that_cant_be_published_does_not_count_against_the_limits_of_its_node() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28 maxBlocks=2\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=14\n\
-         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41",
+        "pool p 10.0.0.0/24 28 maxBlocks=2\nserved a @50 10.0.0.0/28 used=14\n\
+         claim 10.0.0.16/28 a 1 Held @41",
     );
     cluster.observe("ciliumnode x @110 10.0.0.20/32");
     cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: Overlap");

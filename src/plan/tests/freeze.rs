@@ -49,12 +49,12 @@ const WORLDS: [(&str, u64, &str); 9] = [
         "touch ciliumnode a to get a later version",
     ),
     (
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 used=unknown",
         30,
         "send a usage query to the agent of node a",
     ),
     (
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 ping=answered\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 ping=answered",
         0,
         "clear the usage query on CiliumNode a",
     ),

@@ -33,7 +33,7 @@ fn a_first_set_that_cannot_be_completed_is_kept_and_named() {
 /// Of equal priority, the pool with the first name is asked first.
 #[test]
 fn a_pool_that_can_give_no_block_sizes_no_node() {
-    let served = "node a 1\nciliumnode a @50 10.0.0.0/28 used=14\nclaim 10.0.0.0/28 a 1 Held @40\n";
+    let served = "served a @50 10.0.0.0/28 used=14\n";
     for closed in [
         "pool a 10.1.0.0/24 28 maxBlocks=1 deleting",
         "pool a 10.1.0.0/24 28 maxBlocks=1 cordoned",
@@ -56,8 +56,8 @@ fn a_pool_that_can_give_no_block_sizes_no_node() {
 #[test]
 fn a_pool_that_is_merely_full_still_sizes_its_nodes() {
     let mut cluster = Cluster::of(
-        "node a 1\nnode b 1\nciliumnode a @50 10.0.0.0/28 used=14\nclaim 10.0.0.0/28 a 1 Held @40\n\
-         pool a 10.1.0.0/28 28 maxBlocks=1\nclaim 10.1.0.0/28 b 1 Held @41\npool p 10.0.0.0/26 28",
+        "served a @50 10.0.0.0/28 used=14\nnode b 1\npool a 10.1.0.0/28 28 maxBlocks=1\n\
+         claim 10.1.0.0/28 b 1 Held @41\npool p 10.0.0.0/26 28",
     );
     cluster.expect(
         "a",
@@ -70,8 +70,7 @@ fn a_pool_that_is_merely_full_still_sizes_its_nodes() {
 fn where_no_pool_can_give_a_block_a_full_node_waits_for_capacity_whatever_the_limits() {
     for closed in ["deleting", "cordoned"] {
         let mut cluster = Cluster::of(&format!(
-            "node a 1\nciliumnode a @50 10.0.0.0/28 used=14\nclaim 10.0.0.0/28 a 1 Held @40\n\
-             pool p 10.0.0.0/26 28 maxBlocks=1 {closed}"
+            "served a @50 10.0.0.0/28 used=14\npool p 10.0.0.0/26 28 maxBlocks=1 {closed}"
         ));
         let unmet = "unmet: no pool of the node has a free ipv4 block";
         let also = if closed == "deleting" { "; finding: DrainWaits" } else { "" };
@@ -83,8 +82,7 @@ fn where_no_pool_can_give_a_block_a_full_node_waits_for_capacity_whatever_the_li
 fn a_node_that_cannot_start_comes_before_the_headroom_of_another() {
     let cluster = |more: &str| {
         Cluster::of(&format!(
-            "pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=14\n\
-             claim 10.0.0.0/28 a 1 Held @40\nnode b 1\nciliumnode b @51\n{more}"
+            "pool p 10.0.0.0/27 28\nserved a @50 10.0.0.0/28 used=14\nnode b 1\nciliumnode b @51\n{more}"
         ))
     };
     let mut scarce = cluster("");
@@ -126,10 +124,8 @@ fn a_node_that_does_not_run_linux_gets_nothing_and_is_counted_apart() {
 #[test]
 fn nodes_without_an_agent_for_an_hour_are_one_finding() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=1\nclaim 10.0.0.0/28 a 1 Held @40\n\
-         node b 1\nciliumnode b @51 10.0.0.16/28 used=1\nclaim 10.0.0.16/28 b 1 Held @41\n\
-         node c 1\nciliumnode c @52 10.0.0.32/28 used=1\nclaim 10.0.0.32/28 c 1 Held @42\nagent c 1.20.2\n\
-         node d 1\nciliumnode d @53",
+        "pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28 used=1\nserved b @51 10.0.0.16/28 used=1\n\
+         served c @52 10.0.0.32/28 used=1\nagent c 1.20.2\nnode d 1\nciliumnode d @53",
     );
     cluster.drain();
     cluster.pass(3599);
@@ -166,10 +162,7 @@ fn a_plan_that_ends_early_forgets_nothing() {
 
 #[test]
 fn one_change_of_use_alone_leads_to_growth() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\n\
-         agent a 1.20.2",
-    );
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28 used=3\nagent a 1.20.2");
     cluster.expect("a", "nothing");
     assert_eq!(cluster.world.next_wake(), None, "no timer looks for work");
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=14");
@@ -183,8 +176,8 @@ fn one_change_of_use_alone_leads_to_growth() {
 fn a_pool_that_turns_invalid_loses_nothing_to_a_younger_one() {
     let text = |pool: &str| {
         format!(
-            "{pool}\npool q 10.0.0.0/27 28 younger\nnode a 1\nnode b 1\nnode c 1\n\
-             ciliumnode a @50 10.0.0.0/28 used=3\nciliumnode b @51\nciliumnode c @52\nclaim 10.0.0.0/28 a 1 Held @40"
+            "{pool}\npool q 10.0.0.0/27 28 younger\nserved a @50 10.0.0.0/28 used=3\nnode b 1\nnode c 1\n\
+             ciliumnode b @51\nciliumnode c @52"
         )
     };
     let mut turned = Cluster::of(&text("pool p 10.0.0.0/27 28"));
@@ -238,8 +231,7 @@ fn a_block_cools_until_its_pool_can_be_read_or_is_deleted() {
 fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_free() {
     // None of the free blocks fits, and the blocks that would fit are all taken.
     let mut cluster = Cluster::of(
-        "pool large 10.1.0.0/16 22\npool small 10.0.0.0/28 29\nnode a 1\n\
-         ciliumnode a @50 10.0.0.0/29 used=8\nclaim 10.0.0.0/29 a 1 Held @40\n\
+        "pool large 10.1.0.0/16 22\npool small 10.0.0.0/28 29\nserved a @50 10.0.0.0/29 used=8\n\
          claim 10.0.0.8/29 b 1 Cooling/NodeGone @41",
     );
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
@@ -253,8 +245,7 @@ fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_f
 fn nodes_are_served_in_the_order_in_which_they_began_to_wait() {
     let block = |number: u32| format!("claim 10.0.0.{}/28 gone 1 Cooling/NodeGone @4{number}", 16 * number);
     let pool = format!("pool p 10.0.0.0/26 28 maxBlocks=2\n{}\n{}", block(0), block(1));
-    let full = "node a 1\nciliumnode a @50 10.0.0.32/28 used=13\nclaim 10.0.0.32/28 a 1 Held @40\n\
-                claim 10.0.0.48/28 gone 1 Cooling/NodeGone @44";
+    let full = "served a @50 10.0.0.32/28 used=13\nclaim 10.0.0.48/28 gone 1 Cooling/NodeGone @44";
     let free = |cluster: &mut Cluster| {
         // A standby sees the blocks, and claims none.
         cluster.world.set_leadership(Leadership::StandsBy);
@@ -338,8 +329,7 @@ fn a_first_grant_is_not_used_up_by_a_block_that_is_too_poor() {
 fn a_node_is_at_its_limit_whatever_is_withheld_of_the_next_block() {
     // Of the first free block only two addresses are left, and then the node would have six.
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 30 maxAddresses=7\nnode a 1\nnode b 1 own=10.0.0.4/31\n\
-         ciliumnode a @50 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40",
+        "pool p 10.0.0.0/28 30 maxAddresses=7\nserved a @50 10.0.0.0/30 used=4\nnode b 1 own=10.0.0.4/31",
     );
     cluster.expect(
         "a",
@@ -375,11 +365,7 @@ fn a_node_that_poor_blocks_keep_from_starting_gets_richer_ones_when_they_are_fre
 
 #[test]
 fn a_full_node_that_no_pool_selects_says_so() {
-    let holding = |used: u32| {
-        Cluster::of(&format!(
-            "node a 1\nciliumnode a @50 10.0.0.0/28 used={used}\nclaim 10.0.0.0/28 a 1 Held @40"
-        ))
-    };
+    let holding = |used: u32| Cluster::of(&format!("served a @50 10.0.0.0/28 used={used}"));
     holding(4).expect("a", "nothing");
     holding(15).expect("a", "finding: NoPool");
     Cluster::of("node a 1\nciliumnode a @50").expect("a", "finding: NoPool");
@@ -440,8 +426,7 @@ fn a_node_whose_ciliumnode_is_not_created_because_no_pool_selects_it_says_so() {
 /// A pool that gives out blocks of one family only has nothing to say about how many a node gets of the other.
 #[test]
 fn each_family_is_sized_by_the_first_pool_that_gives_blocks_of_it() {
-    let full = "node a 1\nciliumnode a @50 10.0.0.0/28 fd00::/124 used=30\n\
-                claim 10.0.0.0/28 a 1 Held @40\nclaim fd00::/124 a 1 Held @41\n";
+    let full = "served a @50 10.0.0.0/28 fd00::/124 used=30\n";
     let mut cluster = Cluster::serving(
         "crd v4 v6",
         &format!("{full}pool a6 fd00::/64 124 maxBlocks=1\npool b4 10.0.0.0/24 28\n"),

@@ -251,9 +251,7 @@ fn a_node_that_returns_is_served_though_its_cooling_claim_is_being_deleted() {
 
 #[test]
 fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_count() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
-    );
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28");
     cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
     cluster.observe("node a 2 @120");
     cluster.expect("a", "nothing");
@@ -269,9 +267,7 @@ fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_count() {
 #[test]
 fn a_replica_that_has_not_heard_of_the_end_of_a_node_leaves_its_claims_alone() {
     let cluster = || {
-        let mut cluster = Cluster::of(
-            "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
-        );
+        let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28");
         cluster.delete(Kind::CiliumNode, "a", 109);
         cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110");
         cluster.expect("a", "read Node a");

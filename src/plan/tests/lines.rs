@@ -10,7 +10,8 @@
 //! in the pool, and those of `own` are the node's; claims are created for a CiliumNode that is not `recreated`), `claim
 //! CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL] [for=UID] [withheld=CIDRS]`,
 //! `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`, `agent NODE RELEASE|none [named=NAME] [restarts=N]
-//! [deleting] [ended] [unready]` (a Pod of Cilium's agent; they are all listed).
+//! [deleting] [ended] [unready]` (a Pod of Cilium's agent; they are all listed), or `served …`, which stands for three
+//! lines and more ([`written_out`]).
 
 use super::*;
 use crate::model::community::Community;
@@ -53,6 +54,17 @@ pub(super) fn object(line: &str) -> Object {
         "claim" => claim(&words),
         other => panic!("no object: {other}"),
     }
+}
+
+/// The lines for which a line stands: `served NAME @REVISION CIDR… [WORD…]` is a node, a CiliumNode of these words, and
+/// a claim of each of its CIDRs. The claims are older by ten revisions.
+pub(super) fn written_out(line: &str) -> Vec<String> {
+    let Some(carrier) = line.strip_prefix("served ") else { return vec![line.to_owned()] };
+    let words: Vec<&str> = carrier.split_whitespace().collect();
+    let blocks = words.iter().filter_map(|word| word.parse::<Cidr>().ok());
+    let claims = (revision(&words).number() - 10..).zip(blocks);
+    let claims = claims.map(|(revision, block)| format!("claim {block} {} 1 Held @{revision}", words[0]));
+    [format!("node {} 1", words[0]), format!("ciliumnode {carrier}")].into_iter().chain(claims).collect()
 }
 
 /// The mode in these words: `none`, or `crd|multi-pool|cluster-pool|kubernetes [v4] [v6] [bgp] [annotate]

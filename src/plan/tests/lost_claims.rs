@@ -118,10 +118,7 @@ fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
 
 #[test]
 fn nothing_is_published_while_a_lost_claim_is_not_recreated() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 10.0.0.16/28\n\
-         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41",
-    );
+    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 10.0.0.16/28");
     cluster.delete(Kind::CiliumNode, "a", 109);
     cluster.delete(Kind::Claim, "10.0.0.16-28", 110);
     // The agent that recreated it restores the pods of both blocks as soon as it finds any address.

@@ -229,7 +229,7 @@ fn a_later_version_that_is_not_written() {
 #[test]
 fn a_question_that_is_not_cleared() {
     check(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 ping=answered\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28 ping=answered",
         50,
         "ciliumnode a @{} 10.0.0.0/28 ping=answered",
         "clear the usage query on CiliumNode a",
@@ -296,9 +296,7 @@ fn a_write_without_effect_is_reported_until_it_is_a_minute_ago() {
 /// Failures count in a row, and a row ends when nothing is left to do, whoever did it.
 #[test]
 fn a_replica_that_loses_each_race_for_a_claim_does_not_wait_for_the_next() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40",
-    );
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28 used=3");
     for uid in 2..10 {
         cluster.observe(&format!("node a {uid} @{}", 100 + uid));
         let mut plan = cluster.plan("a");

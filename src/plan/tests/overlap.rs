@@ -28,9 +28,8 @@ fn of_two_claims_of_one_node_that_overlap_both_stay() {
 fn of_two_claims_that_overlap_the_one_that_is_carried_stays() {
     // Safety rule 2, with a pool recreated with another block size.
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 27\nnode a 1\nnode b 1\n\
-         ciliumnode a @50 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @40\n\
-         ciliumnode b @51\nclaim 10.0.0.0/27 b 1 Held @45",
+        "pool p 10.0.0.0/26 27\nserved a @50 10.0.0.16/28\nnode b 1\nciliumnode b @51\n\
+         claim 10.0.0.0/27 b 1 Held @45",
     );
     cluster.expect("a", "finding: Overlap");
     cluster.expect("b", BLOCKED);
@@ -88,17 +87,14 @@ fn a_block_of_which_another_node_carries_anything_is_given_to_nobody() {
 fn who_was_overlapped_looks_again_when_the_other_is_gone() {
     // The other is a claim.
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 27\nnode a 1\nciliumnode a @50 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @40\n\
-         claim 10.0.0.0/27 gone 1 Cooling/NodeGone @45",
+        "pool p 10.0.0.0/26 27\nserved a @50 10.0.0.16/28\nclaim 10.0.0.0/27 gone 1 Cooling/NodeGone @45",
     );
     cluster.drain();
     cluster.delete(Kind::Claim, "10.0.0.0-27", 110);
     assert_eq!(cluster.drain(), ["gone", "a"]);
     // The other is what another CiliumNode carries.
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 27\nnode a 1\nciliumnode a @50 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @40\n\
-         ciliumnode gone @51 10.0.0.0/27",
-    );
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/26 27\nserved a @50 10.0.0.16/28\nciliumnode gone @51 10.0.0.0/27");
     cluster.drain();
     cluster.delete(Kind::CiliumNode, "gone", 110);
     assert!(cluster.drain().contains(&"a".to_owned()));
@@ -108,8 +104,7 @@ fn who_was_overlapped_looks_again_when_the_other_is_gone() {
 #[test]
 fn a_claim_that_was_seen_carried_a_moment_ago_does_not_give_way() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nciliumnode b @51\n\
-         claim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 used=unknown\nnode b 1\nciliumnode b @51",
     );
     cluster.observe("claim 10.0.0.0/27 b 1 Held @110");
     cluster.observe("ciliumnode a @111");
@@ -149,9 +144,7 @@ fn claims_for_an_earlier_ciliumnode_that_overlap_wait_for_a_person() {
 /// Its agent goes on with the block, which it may not have reported yet.
 #[test]
 fn a_claim_that_somebody_took_off_a_ciliumnode_before_its_end_may_be_in_use() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
-    );
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28");
     cluster.observe("ciliumnode a @105");
     cluster.delete(Kind::CiliumNode, "a", 110);
     cluster.observe("ciliumnode a @120 recreated");
@@ -194,7 +187,7 @@ fn every_range_that_overlaps_a_claim_is_named_as_its_object_has_it() {
 /// What a person gives up goes on the proof of its mode, when no pod has an address of it, and cools like any block.
 #[test]
 fn a_claim_that_cant_be_published_goes_when_a_person_deletes_it() {
-    let other = "node b 1\nciliumnode b @51 10.0.0.16/28\nclaim 10.0.0.16/28 b 1 Held @41";
+    let other = "served b @51 10.0.0.16/28";
     let mut cluster = Cluster::of(&format!(
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/27 a 1 Held @40\n{other}"
     ));
@@ -240,7 +233,7 @@ fn a_claim_that_cant_be_published_goes_when_a_person_deletes_it() {
 /// A word that nobody needs to guess: what is carried, used, or can be published stays with its node.
 #[test]
 fn a_deleted_claim_that_is_in_use_or_can_be_published_stays() {
-    let other = "node b 1\nciliumnode b @51 10.0.0.16/28\nclaim 10.0.0.16/28 b 1 Held @41";
+    let other = "served b @51 10.0.0.16/28";
     for shows in ["10.0.0.0/28", "10.0.0.0/28 used=4", "used=10.0.0.3/32", "agents=10.0.0.5"] {
         let cluster = Cluster::of(&format!(
             "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated {shows}\n\

@@ -108,8 +108,8 @@ fn a_deleted_pool_says_which_nodes_keep_it_and_how_it_ends() {
 #[test]
 fn a_deleted_pool_that_can_not_be_read_says_what_keeps_it_too() {
     let cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28 invalid deleting\npool young 10.0.0.0/16 28 younger\nnode a 1\n\
-         ciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 b 1 Cooling/NodeGone @41",
+        "pool p 10.0.0.0/24 28 invalid deleting\npool young 10.0.0.0/16 28 younger\n\
+         served a @50 10.0.0.0/28 used=3\nclaim 10.0.0.16/28 b 1 Cooling/NodeGone @41",
     );
     let ready = cluster.condition("p", ConditionType::Ready);
     let kept = "Invalid false: the pool is being deleted and gives no blocks; it exists until its last block is \
@@ -124,8 +124,8 @@ fn a_deleted_pool_that_can_not_be_read_says_what_keeps_it_too() {
 #[test]
 fn a_deleted_pool_whose_cidrs_are_emptied_leaves_its_ranges_but_not_its_blocks() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28 deleting\npool young 10.0.0.0/26 28 younger\nnode a 1\nnode b 1\n\
-         ciliumnode a @50 10.0.0.0/28 used=3\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/26 28 deleting\npool young 10.0.0.0/26 28 younger\n\
+         served a @50 10.0.0.0/28 used=3\nnode b 1\nciliumnode b @51",
     );
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.observe("pool p none 28 deleting @110");
@@ -246,7 +246,7 @@ fn a_replica_that_loses_each_race_for_a_status_waits_no_longer_for_the_next() {
 
 #[test]
 fn a_pool_that_gives_out_nothing_is_not_exhausted() {
-    let held = "node a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\n";
+    let held = "served a @50 10.0.0.0/28 used=3\n";
     let closed = "Closed false: the pool gives no blocks; see the condition Ready";
     for (pool, ready) in [
         ("pool p 10.0.0.0/28 28 deleting", "Deleting false"),
@@ -363,9 +363,7 @@ fn a_pool_counts_nodes_with_nothing_and_nodes_that_want_more_by_themselves() {
     let block = |number: u32| format!("10.0.0.{}/28", 16 * number);
     let served = |number: u32| {
         let cidr = block(number);
-        format!(
-            "node s{number} 1\nciliumnode s{number} @50 {cidr} used=14\nclaim {cidr} s{number} 1 Held @40\n"
-        )
+        format!("served s{number} @50 {cidr} used=14\n")
     };
     let bare = |number: u32| format!("node b{number} 1\nciliumnode b{number} @51\n");
     let nodes: String = (0..8).map(served).chain((0..3).map(bare)).collect();
@@ -438,7 +436,7 @@ fn what_an_object_was_before_it_turned_unreadable_is_not_shown() {
 /// A plan that has to move a claim first, and can't, says what the node needs all the same.
 #[test]
 fn a_node_waits_for_a_block_whether_or_not_its_other_claims_can_be_moved() {
-    let full = "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40\n";
+    let full = "pool p 10.0.0.0/30 30\nserved a @50 10.0.0.0/30 used=4\n";
     let odd = "claim 10.9.0.0/30 a 1 Releasing/Unused @120";
     let mut running = Cluster::of(full);
     running.refuse_all();

@@ -52,7 +52,7 @@ fn a_pool_that_is_asked_says_why_it_has_no_block() {
 
 #[test]
 fn a_node_at_its_limits_says_which() {
-    let served = "node a 1\nciliumnode a @50 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40\n";
+    let served = "served a @50 10.0.0.0/30 used=4\n";
     let limits = [
         ("maxBlocks=1", "the node's first pool allows at most 1 block"),
         ("maxAddresses=6", "the node's first pool allows at most 6 addresses"),

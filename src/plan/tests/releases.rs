@@ -36,7 +36,7 @@ fn the_weakest_agent_that_may_run_counts() {
 
 #[test]
 fn a_node_keeps_what_it_has_and_gets_more_after_the_upgrade() {
-    let full = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=15\nclaim 10.0.0.0/28 a 1 Held @40";
+    let full = "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 used=15";
     let mut cluster = Cluster::of(&format!("{full}\nagent a 1.13.10"));
     cluster.expect("a", UPGRADE);
     assert_eq!(cluster.drain(), [""; 0]);
@@ -52,8 +52,7 @@ fn a_claim_that_is_held_is_not_published_and_an_agent_is_not_asked() {
     let held =
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40\nagent a 1.14.1";
     Cluster::of(held).expect("a", UPGRADE);
-    let silent = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\n\
-                  claim 10.0.0.0/28 a 1 Held @40\nagent a 1.14.1";
+    let silent = "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 used=unknown\nagent a 1.14.1";
     let mut cluster = Cluster::of(silent);
     cluster.expect("a", UPGRADE);
     cluster.pass(3600);

@@ -88,8 +88,7 @@ fn counts_of_wide_blocks_end_at_what_json_can_say() {
     // More of them than would fit into the type of the count.
     for at in 1..=2100 {
         let block = format!("fd00:0:{at:x}::/64");
-        writeln!(text, "node n{at} 1\nciliumnode n{at} @50 bare {block}\nclaim {block} n{at} 1 Held @40")
-            .expect("a string takes it");
+        writeln!(text, "served n{at} @50 bare {block}").expect("a string takes it");
     }
     let cluster = Cluster::serving("cluster-pool v6", &text);
     let object = cluster.world.pool_object(&PoolName::from("p")).unwrap();

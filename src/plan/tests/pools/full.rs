@@ -109,8 +109,8 @@ fn a_full_pool_says_who_holds_it_and_the_remedy_that_fits() {
 /// Times are those of the object, and not of the process.
 #[test]
 fn a_full_pool_names_the_node_that_waits_longest_and_a_restart_keeps_its_time() {
-    let text = "pool p 10.0.0.0/28 28\nnode a 1\nnode b 2\nnode c 3\nciliumnode a @50 10.0.0.0/28 used=3\n\
-                claim 10.0.0.0/28 a 1 Held @40\nciliumnode b @51\nciliumnode c @52";
+    let text = "pool p 10.0.0.0/28 28\nserved a @50 10.0.0.0/28 used=3\nnode b 2\nnode c 3\n\
+                ciliumnode b @51\nciliumnode c @52";
     let object = |cluster: &Cluster| cluster.world.pool_object(&"p".into()).expect("it is a pool").clone();
     let mut cluster = Cluster::of(text);
     cluster.observe_kept("pool p 10.0.0.0/28 28 @60");

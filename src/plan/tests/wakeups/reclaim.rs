@@ -8,9 +8,8 @@ use super::worlds::of_nodes;
 pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
     (
         "the time after which a block is to leave",
-        "pool p 10.0.0.0/28 30 reclaim=enabled\nnode a 1\nagent a 1.17.8\n\
-         ciliumnode a @50 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/31\n\
-         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Held @41",
+        "pool p 10.0.0.0/28 30 reclaim=enabled\nserved a @50 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/31\n\
+         agent a 1.17.8",
         &["show ciliumnode a 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/32"],
     ),
     (
@@ -62,15 +61,15 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "its agent to forget a block that is off",
-        "pool p 10.0.0.0/28 30 reclaim=enabled\nnode a 1\nnode b 1\nagent a 1.17.8\n\
-         ciliumnode a @50 10.0.0.0/30 released=10.0.0.4/30 used=10.0.0.0/32\nciliumnode b @51\n\
-         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Releasing/Reclaimed @41",
+        "pool p 10.0.0.0/28 30 reclaim=enabled\n\
+         served a @50 10.0.0.0/30 released=10.0.0.4/30 used=10.0.0.0/32\nnode b 1\nagent a 1.17.8\n\
+         ciliumnode b @51\nclaim 10.0.0.4/30 a 1 Releasing/Reclaimed @41",
         &[],
     ),
     (
         "a block that cools",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.0/30 used=10.0.0.0/32\nciliumnode b @51\n\
-         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Cooling/Reclaimed @41",
+        "pool p 10.0.0.0/29 30\nserved a @50 10.0.0.0/30 used=10.0.0.0/32\nnode b 1\nciliumnode b @51\n\
+         claim 10.0.0.4/30 a 1 Cooling/Reclaimed @41",
         &[],
     ),
 ];

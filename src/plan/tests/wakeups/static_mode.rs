@@ -7,14 +7,12 @@ use super::worlds::{of_blocks, of_nodes};
 pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str, &[&str])] = &[
     (
         "its only block",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 bare 10.0.0.0/30\nciliumnode b @51 bare\n\
-         claim 10.0.0.0/30 a 1 Held @40",
+        "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare",
         &[],
     ),
     (
         "capacity",
-        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode a @50 bare 10.0.0.0/30\nciliumnode b @51 bare\n\
-         claim 10.0.0.0/30 a 1 Held @40",
+        "pool p 10.0.0.0/30 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare",
         &["end"],
     ),
     (
@@ -36,13 +34,12 @@ pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "its claims as of a CiliumNode that was recreated",
-        "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50 bare 10.0.0.0/30\nclaim 10.0.0.0/30 a 1 Held @40",
+        "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/30",
         &["freeze", "delete ciliumnode a", "show ciliumnode a bare recreated", "end"],
     ),
     (
         "the end of its CiliumNode",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 bare 10.0.0.0/30 deleting\nciliumnode b @51 bare\n\
-         claim 10.0.0.0/30 a 1 Held @40",
+        "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/30 deleting\nnode b 1\nciliumnode b @51 bare",
         &[],
     ),
     (
@@ -69,8 +66,7 @@ pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "an end of an overlap of two that are carried",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 bare 10.0.0.0/29\nciliumnode b @51 bare 10.0.0.4/30\n\
-         claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
+        "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/29\nserved b @51 bare 10.0.0.4/30",
         &[],
     ),
     (
@@ -104,8 +100,7 @@ pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "the end of the freeze, with a lost claim of a block that it carries",
-        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode a @50 bare 10.0.0.0/30\nciliumnode b @51 bare\n\
-         claim 10.0.0.0/30 a 1 Held @40",
+        "pool p 10.0.0.0/30 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare",
         &["freeze", "delete claim 10.0.0.0/30 a 1 Held"],
     ),
     (
@@ -116,7 +111,7 @@ pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "the end of a block of a pool that drains",
-        "pool p 10.0.0.0/29 30 draining\nnode a 1\nciliumnode a @50 bare 10.0.0.0/30\nclaim 10.0.0.0/30 a 1 Held @40",
+        "pool p 10.0.0.0/29 30 draining\nserved a @50 bare 10.0.0.0/30",
         &[],
     ),
     (

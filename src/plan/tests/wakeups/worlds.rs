@@ -7,17 +7,11 @@ pub(super) const NODES: [&str; 3] = ["a", "b", "c"];
 
 /// Worlds in which somebody waits: for what, the objects, and what has happened to them.
 pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
-    (
-        "capacity",
-        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.0/30\nciliumnode b @51\n\
-                  claim 10.0.0.0/30 a 1 Held @40",
-        &[],
-    ),
+    ("capacity", "pool p 10.0.0.0/30 30\nserved a @50 10.0.0.0/30\nnode b 1\nciliumnode b @51", &[]),
     (
         "capacity, of two pools",
-        "pool p 10.0.0.0/30 30\npool q 10.0.0.8/30 30 younger\nnode a 1\nnode b 1\nnode c 1\n\
-                  ciliumnode a @50 10.0.0.0/30\nciliumnode b @51\nciliumnode c @52 10.0.0.8/30 used=4\n\
-                  claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.8/30 c 1 Held @41",
+        "pool p 10.0.0.0/30 30\npool q 10.0.0.8/30 30 younger\nserved a @50 10.0.0.0/30\nnode b 1\n\
+         node c 1\nciliumnode b @51\nciliumnode c @52 10.0.0.8/30 used=4\nclaim 10.0.0.8/30 c 1 Held @41",
         &[],
     ),
     (
@@ -27,8 +21,7 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "an end of an overlap of two that are carried",
-        "pool p 10.0.0.0/28 30\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.0/29\nciliumnode b @51 10.0.0.4/30\n\
-                  claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
+        "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/29\nserved b @51 10.0.0.4/30",
         &[],
     ),
     (
@@ -72,16 +65,8 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
         &[],
     ),
     ("its own CiliumNode", "pool p 10.0.0.0/28 30\nnode a 1\nunreadable CiliumNode a 10.0.0.4/30 @41", &[]),
-    (
-        "the correction of its CiliumNode",
-        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 malformed\nclaim 10.0.0.0/30 a 1 Held @40",
-        &[],
-    ),
-    (
-        "the end of its CiliumNode",
-        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 deleting\nclaim 10.0.0.0/30 a 1 Held @40",
-        &[],
-    ),
+    ("the correction of its CiliumNode", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 malformed", &[]),
+    ("the end of its CiliumNode", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 deleting", &[]),
     ("the other family", "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50", &["mode crd v4 v6"]),
     (
         "a mode",
@@ -148,12 +133,7 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
         "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40",
         &[],
     ),
-    (
-        "a pool",
-        "pool p 10.0.0.0/28 30 zone=x\nnode a 1\nciliumnode a @50 10.0.0.0/30 used=4\n\
-                  claim 10.0.0.0/30 a 1 Held @40",
-        &[],
-    ),
+    ("a pool", "pool p 10.0.0.0/28 30 zone=x\nserved a @50 10.0.0.0/30 used=4", &[]),
     (
         "another release of its agent",
         "pool p 10.0.0.0/28 30\nnode a 1\nnode b 1\nciliumnode a @50\nciliumnode b @51\nagent a 1.13.10\nagent b 1.17.8",
@@ -161,15 +141,10 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "another release of its agent, to grow",
-        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40",
+        "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 used=4",
         &["agent a 1.13.10", "agent a 1.13.11 named=new"],
     ),
-    (
-        "what its agent uses",
-        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 used=unknown\n\
-                  claim 10.0.0.0/30 a 1 Held @40",
-        &[],
-    ),
+    ("what its agent uses", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 used=unknown", &[]),
 ];
 
 /// The CIDRs of claims, and of what CiliumNodes carry.
