@@ -230,10 +230,12 @@ fn agent_news() -> Vec<AgentNews> {
 
 /// In each of these worlds and after each of these changes everybody decides again who decides differently.
 #[track_caller]
-fn check(mode: &str, worlds: &[&[(&str, &str, &[&'static str])]], changes: &[Change]) {
+fn check(mode: &str, worlds: &[&[(&str, &'static str)]], changes: &[Change]) {
     let mut lost = Vec::new();
-    for (what, text, before) in worlds.iter().copied().flatten() {
-        let before: Vec<Change> = before.iter().copied().map(Change::named).collect();
+    for (what, story) in worlds.iter().copied().flatten() {
+        let mut parts = story.split("\nthen ");
+        let text = parts.next().unwrap_or_default();
+        let before: Vec<Change> = parts.map(Change::named).collect();
         let settled = Settled::of(mode, text, &before);
         assert_eq!(settled.lost(), [""; 0], "one who waits for {what}");
         for change in changes {

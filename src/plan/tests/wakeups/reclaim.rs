@@ -5,72 +5,60 @@ use super::worlds::of_nodes;
 
 /// Worlds in which somebody waits: for what, the objects, and what has happened to them. The use of an agent counts
 /// when it was seen to write it.
-pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
+pub(super) const WORLDS: &[(&str, &str)] = &[
     (
         "the time after which a block is to leave",
         "pool p 10.0.0.0/28 30 reclaim=enabled\nserved a @50 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/31\n\
-         agent a 1.17.8",
-        &["show ciliumnode a 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/32"],
+         agent a 1.17.8\nthen show ciliumnode a 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/32",
     ),
     (
         "the write by which a block of a pool that drains begins to leave",
         "pool p 10.0.0.0/28 30 draining\npool q 10.1.0.0/29 30\nnode a 1\nagent a 1.17.8\n\
-         ciliumnode a @50 10.1.0.0/30 10.0.0.0/30 used=10.1.0.0/31\n\
-         claim 10.1.0.0/30 a 1 Held @40 of=q\nclaim 10.0.0.0/30 a 1 Held @41",
-        &["show ciliumnode a 10.1.0.0/30 10.0.0.0/30 used=10.1.0.0/32", "end"],
+         ciliumnode a @50 10.1.0.0/30 10.0.0.0/30 used=10.1.0.0/31\nclaim 10.1.0.0/30 a 1 Held @40 of=q\n\
+         claim 10.0.0.0/30 a 1 Held @41\nthen show ciliumnode a 10.1.0.0/30 10.0.0.0/30 used=10.1.0.0/32\n\
+         then end",
     ),
     (
         "pods that have addresses of a closed block",
         "pool p 10.0.0.0/28 30 draining\nnode a 1\nagent a 1.17.8\n\
          ciliumnode a @50 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 used=10.0.0.0/31\n\
-         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Draining @41",
-        &[
-            "end",
-            "show ciliumnode a 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 used=10.0.0.0/32,10.0.0.4/32",
-            "end",
-        ],
+         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Draining @41\nthen end\n\
+         then show ciliumnode a 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 used=10.0.0.0/32,10.0.0.4/32\n\
+         then end",
     ),
     (
         "the answer of its agent before a block is asked for",
         "pool p 10.0.0.0/28 30 reclaim=enabled\nnode a 1\nagent a 1.17.8\n\
          ciliumnode a @50 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 used=10.0.0.0/31\n\
-         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Draining @41",
-        &[
-            "show ciliumnode a 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 used=10.0.0.0/32",
-            "end",
-            "end",
-            "show ciliumnode a 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 used=10.0.0.0/32 ping=marked",
-        ],
+         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Draining @41\n\
+         then show ciliumnode a 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 used=10.0.0.0/32\nthen end\n\
+         then end\n\
+         then show ciliumnode a 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 used=10.0.0.0/32 ping=marked",
     ),
     (
         "the consent of its agent",
         "pool p 10.0.0.0/28 30 reclaim=enabled\nnode a 1\nagent a 1.17.8\n\
          ciliumnode a @50 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 marked=10.0.0.4/30 used=10.0.0.0/31\n\
-         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Draining @41",
-        &["show ciliumnode a 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 marked=10.0.0.4/30 used=10.0.0.0/32"],
+         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Draining @41\n\
+         then show ciliumnode a 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 marked=10.0.0.4/30 used=10.0.0.0/32",
     ),
     (
         "the end of the freeze of reclaim",
         "pool p 10.0.0.0/28 30 reclaim=enabled\nnode a 1\nagent a 1.17.8\n\
          ciliumnode a @50 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 marked=10.0.0.4/30 used=10.0.0.0/31\n\
-         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Draining @41",
-        &[
-            "freeze reclaim",
-            "show ciliumnode a 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 ready=10.0.0.4/30 used=10.0.0.0/32",
-        ],
+         claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.4/30 a 1 Draining @41\nthen freeze reclaim\n\
+         then show ciliumnode a 10.0.0.0/30 10.0.0.4/30 fenced=10.0.0.4/30 ready=10.0.0.4/30 used=10.0.0.0/32",
     ),
     (
         "its agent to forget a block that is off",
         "pool p 10.0.0.0/28 30 reclaim=enabled\n\
          served a @50 10.0.0.0/30 released=10.0.0.4/30 used=10.0.0.0/32\nnode b 1\nagent a 1.17.8\n\
          ciliumnode b @51\nclaim 10.0.0.4/30 a 1 Releasing/Reclaimed @41",
-        &[],
     ),
     (
         "a block that cools",
         "pool p 10.0.0.0/29 30\nserved a @50 10.0.0.0/30 used=10.0.0.0/32\nnode b 1\nciliumnode b @51\n\
          claim 10.0.0.4/30 a 1 Cooling/Reclaimed @41",
-        &[],
     ),
 ];
 

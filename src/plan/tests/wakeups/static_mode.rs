@@ -4,270 +4,248 @@
 use super::worlds::{of_blocks, of_nodes};
 
 /// Worlds in which somebody waits, in mode cluster-pool: for what, the objects, and what has happened to them.
-pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str, &[&str])] = &[
+pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str)] = &[
     (
         "its only block",
         "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare",
-        &[],
     ),
     (
         "capacity",
-        "pool p 10.0.0.0/30 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare",
-        &["end"],
+        "pool p 10.0.0.0/30 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare\nthen end",
     ),
     (
         "a block without an address of a node",
-        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1 own=10.0.0.1/32\nciliumnode a @50 bare",
-        &["end"],
+        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1 own=10.0.0.1/32\nciliumnode a @50 bare\nthen end",
     ),
     (
         "the other family",
-        "pool p 10.0.0.0/29 30\npool q fd00::/126 126\nnode a 1\nnode b 1\nciliumnode a @50 bare fd00::/126\n\
-         ciliumnode b @51 bare\nclaim 10.0.0.0/30 a 1 Held @40\nclaim fd00::/126 a 1 Held @41 of=q",
-        &["mode cluster-pool v4 v6", "end"],
+        "pool p 10.0.0.0/29 30\npool q fd00::/126 126\nnode a 1\nnode b 1\n\
+         ciliumnode a @50 bare fd00::/126\nciliumnode b @51 bare\nclaim 10.0.0.0/30 a 1 Held @40\n\
+         claim fd00::/126 a 1 Held @41 of=q\nthen mode cluster-pool v4 v6\nthen end",
     ),
-    ("its CiliumNode", "pool p 10.0.0.0/29 30\nnode a 1\nclaim 10.0.0.0/30 a 1 Held @40", &[]),
+    ("its CiliumNode", "pool p 10.0.0.0/29 30\nnode a 1\nclaim 10.0.0.0/30 a 1 Held @40"),
     (
         "its CiliumNode, with a block that another one carries",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode b @51 bare 10.0.0.0/30\nclaim 10.0.0.0/30 a 1 Held @40",
-        &[],
+        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode b @51 bare 10.0.0.0/30\n\
+         claim 10.0.0.0/30 a 1 Held @40",
     ),
     (
         "its claims as of a CiliumNode that was recreated",
-        "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/30",
-        &["freeze", "delete ciliumnode a", "show ciliumnode a bare recreated", "end"],
+        "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/30\nthen freeze\nthen delete ciliumnode a\n\
+         then show ciliumnode a bare recreated\nthen end",
     ),
     (
         "the end of its CiliumNode",
         "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/30 deleting\nnode b 1\nciliumnode b @51 bare",
-        &[],
     ),
     (
         "a CiliumNode that outlives its Node",
         "pool p 10.0.0.0/30 30\nnode b 1\nciliumnode a @50 bare 10.0.0.0/30\nciliumnode b @51 bare\n\
-         claim 10.0.0.0/30 a 1 Releasing/NodeGone @40",
-        &["end"],
+         claim 10.0.0.0/30 a 1 Releasing/NodeGone @40\nthen end",
     ),
     (
         "the end of a foreign CIDR",
         "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50 bare 10.9.0.0/24\nclaim 10.0.0.0/30 a 1 Held @40",
-        &[],
     ),
     (
         "the end of a foreign CIDR beside a block",
         "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50 bare 10.0.0.0/30 10.0.0.4/30",
-        &[],
     ),
     (
         "the claim of a block that it carries",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @101 bare 10.0.0.0/30\nciliumnode b @90 bare\n\
-         claim 10.0.0.0/31 b 1 Releasing/Unused @97",
-        &["delete claim 10.0.0.0/31 b 1 Releasing/Unused"],
+        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @101 bare 10.0.0.0/30\n\
+         ciliumnode b @90 bare\nclaim 10.0.0.0/31 b 1 Releasing/Unused @97\n\
+         then delete claim 10.0.0.0/31 b 1 Releasing/Unused",
     ),
     (
         "an end of an overlap of two that are carried",
         "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/29\nserved b @51 bare 10.0.0.4/30",
-        &[],
     ),
     (
         "an end of an overlap of two that may be in use",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 bare recreated\nciliumnode b @51 bare recreated\n\
-         claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
-        &[],
+        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 bare recreated\n\
+         ciliumnode b @51 bare recreated\nclaim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
     ),
     (
         "an unreadable object over its claim",
         "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 bare\nclaim 10.0.0.0/30 a 1 Held @40\n\
          unreadable NodeIPBlock 10.0.0.4-30 10.0.0.0/29 @41",
-        &[],
     ),
-    ("its own CiliumNode", "pool p 10.0.0.0/29 30\nnode a 1\nunreadable CiliumNode a 10.0.0.4/30 @41", &[]),
+    ("its own CiliumNode", "pool p 10.0.0.0/29 30\nnode a 1\nunreadable CiliumNode a 10.0.0.4/30 @41"),
     (
         "the correction of its CiliumNode",
         "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50 bare malformed\nclaim 10.0.0.0/30 a 1 Held @40",
-        &[],
     ),
     (
         "an operator that allocates",
         "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 bare operator=full\n\
          ciliumnode b @51 bare manager=cilium-operator-aws",
-        &[],
     ),
     (
         "the end of the freeze, with a lost claim",
-        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode b @51 bare\nclaim 10.0.0.0/30 a 1 Held @40",
-        &["freeze", "delete claim 10.0.0.0/30 a 1 Held"],
+        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode b @51 bare\nclaim 10.0.0.0/30 a 1 Held @40\n\
+         then freeze\nthen delete claim 10.0.0.0/30 a 1 Held",
     ),
     (
         "the end of the freeze, with a lost claim of a block that it carries",
-        "pool p 10.0.0.0/30 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare",
-        &["freeze", "delete claim 10.0.0.0/30 a 1 Held"],
+        "pool p 10.0.0.0/30 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare\n\
+         then freeze\nthen delete claim 10.0.0.0/30 a 1 Held",
     ),
     (
         "a later version of its CiliumNode",
         "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode a @50 bare\nciliumnode b @51 bare\n\
          claim 10.0.0.0/30 a 1 Releasing/Unused @60",
-        &[],
     ),
     (
         "the end of a block of a pool that drains",
         "pool p 10.0.0.0/29 30 draining\nserved a @50 bare 10.0.0.0/30",
-        &[],
     ),
     (
         "the end of cooling",
-        "pool p 10.0.0.0/30 30\nnode b 1\nciliumnode b @51 bare\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40",
-        &["end"],
+        "pool p 10.0.0.0/30 30\nnode b 1\nciliumnode b @51 bare\n\
+         claim 10.0.0.0/30 a 1 Cooling/NodeGone @40\nthen end",
     ),
     (
         "the end of the freeze",
-        "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50 bare malformed\nclaim 10.0.0.4/30 a 1 Held @40",
-        &["freeze", "show ciliumnode a bare", "end"],
+        "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50 bare malformed\nclaim 10.0.0.4/30 a 1 Held @40\n\
+         then freeze\nthen show ciliumnode a bare\nthen end",
     ),
     (
         "the end of the freeze, and others may take its block meanwhile",
-        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 bare malformed",
-        &["freeze", "show ciliumnode a bare", "end"],
+        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 bare malformed\nthen freeze\n\
+         then show ciliumnode a bare\nthen end",
     ),
     (
         "a mode",
-        "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50 bare 10.0.0.0/30 malformed",
-        &["mode none", "show ciliumnode a bare 10.0.0.0/30"],
+        "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50 bare 10.0.0.0/30 malformed\nthen mode none\n\
+         then show ciliumnode a bare 10.0.0.0/30",
     ),
 ];
 
 /// The same in mode kubernetes.
-pub(super) const KUBERNETES_WORLDS: &[(&str, &str, &[&str])] = &[
+pub(super) const KUBERNETES_WORLDS: &[(&str, &str)] = &[
     (
         "its only block",
         "pool p 10.0.0.0/29 30\nnode a 1 has=10.0.0.0/30\nnode b 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &[],
     ),
     (
         "capacity",
-        "pool p 10.0.0.0/30 30\nnode a 1 annotated=10.0.0.0/30\nnode b 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &["end"],
+        "pool p 10.0.0.0/30 30\nnode a 1 annotated=10.0.0.0/30\nnode b 1\n\
+         claim 10.0.0.0/30 a 1 Held @40 for=1\nthen end",
     ),
     (
         "a block that its agent has copied",
-        "pool p 10.0.0.0/30 30\nnode a 1 has=10.9.0.0/28\nciliumnode a @50 bare 10.0.0.0/30\nnode b 1",
-        &["end"],
+        "pool p 10.0.0.0/30 30\nnode a 1 has=10.9.0.0/28\nciliumnode a @50 bare 10.0.0.0/30\nnode b 1\n\
+         then end",
     ),
     (
         "the other family",
-        "pool p 10.0.0.0/29 30\npool q fd00::/126 126\nnode a 1 has=10.0.0.0/30 annotated=fd00::/126\nnode b 1\n\
-         claim 10.0.0.0/30 a 1 Held @40 for=1\nclaim fd00::/126 a 1 Held @41 of=q for=1",
-        &["mode kubernetes v4 v6 annotate", "end"],
+        "pool p 10.0.0.0/29 30\npool q fd00::/126 126\nnode a 1 has=10.0.0.0/30 annotated=fd00::/126\n\
+         node b 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1\nclaim fd00::/126 a 1 Held @41 of=q for=1\n\
+         then mode kubernetes v4 v6 annotate\nthen end",
     ),
     (
         "the end of a foreign CIDR",
         "pool p 10.0.0.0/29 30\nnode a 1 has=10.9.0.0/28\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &[],
     ),
     (
         "the end of a foreign annotation",
-        "pool p 10.0.0.0/29 30\nnode a 1 annotated=10.0.0.0/30 alias=10.0.0.4/30\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &[],
+        "pool p 10.0.0.0/29 30\nnode a 1 annotated=10.0.0.0/30 alias=10.0.0.4/30\n\
+         claim 10.0.0.0/30 a 1 Held @40 for=1",
     ),
     (
         "the end of an annotation that contradicts",
-        "pool p 10.0.0.0/29 30\nnode a 1 has=10.0.0.0/30 annotated=10.0.0.4/30\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &[],
+        "pool p 10.0.0.0/29 30\nnode a 1 has=10.0.0.0/30 annotated=10.0.0.4/30\n\
+         claim 10.0.0.0/30 a 1 Held @40 for=1",
     ),
     (
         "the annotation that somebody took off",
-        "pool p 10.0.0.0/29 30\nnode a 1 annotated=10.0.0.0/30\nnode b 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &["freeze", "show node a 1"],
+        "pool p 10.0.0.0/29 30\nnode a 1 annotated=10.0.0.0/30\nnode b 1\n\
+         claim 10.0.0.0/30 a 1 Held @40 for=1\nthen freeze\nthen show node a 1",
     ),
     (
         "the claim of a block that it carries",
-        "pool p 10.0.0.0/29 30\nnode a 1 has=10.0.0.0/30\nnode b 1\nclaim 10.0.0.0/31 b 1 Releasing/Unused @97 for=1",
-        &["delete claim 10.0.0.0/31 b 1 Releasing/Unused"],
+        "pool p 10.0.0.0/29 30\nnode a 1 has=10.0.0.0/30\nnode b 1\n\
+         claim 10.0.0.0/31 b 1 Releasing/Unused @97 for=1\n\
+         then delete claim 10.0.0.0/31 b 1 Releasing/Unused",
     ),
     (
         "whether its Node is there",
-        "pool p 10.0.0.0/30 30\nnode a 1 has=10.0.0.0/30\nnode b 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &["freeze", "delete node a 1"],
+        "pool p 10.0.0.0/30 30\nnode a 1 has=10.0.0.0/30\nnode b 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1\n\
+         then freeze\nthen delete node a 1",
     ),
     (
         "whether its Node is another one",
-        "pool p 10.0.0.0/29 30\nnode a 1 has=10.0.0.0/30\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &["freeze", "delete node a 1", "show node a 2"],
+        "pool p 10.0.0.0/29 30\nnode a 1 has=10.0.0.0/30\nclaim 10.0.0.0/30 a 1 Held @40 for=1\n\
+         then freeze\nthen delete node a 1\nthen show node a 2",
     ),
     (
         "the Node after its own",
-        "pool p 10.0.0.0/29 30\nnode a 2 has=10.0.0.0/30\nnode b 1\nclaim 10.0.0.0/30 a 1 Releasing/NodeGone @40 for=1",
-        &["end"],
+        "pool p 10.0.0.0/29 30\nnode a 2 has=10.0.0.0/30\nnode b 1\n\
+         claim 10.0.0.0/30 a 1 Releasing/NodeGone @40 for=1\nthen end",
     ),
     (
         "an end of an overlap of two that are carried",
         "pool p 10.0.0.0/29 30\nnode a 1 has=10.0.0.0/29\nnode b 1 has=10.0.0.4/30\n\
          claim 10.0.0.0/29 a 1 Held @40 for=1\nclaim 10.0.0.4/30 b 1 Held @41 for=1",
-        &[],
     ),
     (
         "an end of an overlap of two that may be in use",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nclaim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
-        &[],
+        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nclaim 10.0.0.0/29 a 1 Held @40\n\
+         claim 10.0.0.4/30 b 1 Held @41",
     ),
     (
         "an end of an overlap of one that is carried and one that is not",
-        "pool p 10.0.0.0/29 30\nnode a 1 has=10.0.0.0/29\nnode b 1\n\
-         claim 10.0.0.0/29 a 1 Held @40 for=1\nclaim 10.0.0.4/30 b 1 Held @41",
-        &[],
+        "pool p 10.0.0.0/29 30\nnode a 1 has=10.0.0.0/29\nnode b 1\nclaim 10.0.0.0/29 a 1 Held @40 for=1\n\
+         claim 10.0.0.4/30 b 1 Held @41",
     ),
     (
         "an unreadable object over its claim",
         "pool p 10.0.0.0/30 30\nnode a 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1\n\
          unreadable NodeIPBlock 10.0.0.4-30 10.0.0.0/29 @41",
-        &[],
     ),
-    ("its own Node", "pool p 10.0.0.0/29 30\nunreadable Node a 10.0.0.0/30 @41\nnode b 1", &[]),
+    ("its own Node", "pool p 10.0.0.0/29 30\nunreadable Node a 10.0.0.0/30 @41\nnode b 1"),
     (
         "the correction of its Node",
         "pool p 10.0.0.0/29 30\nnode a 1 malformed\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &[],
     ),
     (
         "the end of the freeze, with a lost claim and no Node",
         "pool p 10.0.0.0/30 30\nnode a 1 has=10.0.0.0/30\nnode b 1\nciliumnode a @50 bare 10.0.0.0/30\n\
-         claim 10.0.0.0/30 a 1 Held @40 for=1",
-        &["freeze", "delete node a 1", "delete claim 10.0.0.0/30 a 1 Held"],
+         claim 10.0.0.0/30 a 1 Held @40 for=1\nthen freeze\nthen delete node a 1\n\
+         then delete claim 10.0.0.0/30 a 1 Held",
     ),
     (
         "the end of the freeze, with a lost claim of a block that it carries",
-        "pool p 10.0.0.0/30 30\nnode a 1 has=10.0.0.0/30\nnode b 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &["freeze", "delete claim 10.0.0.0/30 a 1 Held"],
+        "pool p 10.0.0.0/30 30\nnode a 1 has=10.0.0.0/30\nnode b 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1\n\
+         then freeze\nthen delete claim 10.0.0.0/30 a 1 Held",
     ),
     (
         "a later version of its Node",
         "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nclaim 10.0.0.0/30 a 1 Releasing/Unused @60 for=1",
-        &[],
     ),
     (
         "its claims as of what its Node says",
-        "pool p 10.0.0.0/30 30\nnode a 1 later-than=101\nnode b 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1",
-        &["freeze", "end"],
+        "pool p 10.0.0.0/30 30\nnode a 1 later-than=101\nnode b 1\nclaim 10.0.0.0/30 a 1 Held @40 for=1\n\
+         then freeze\nthen end",
     ),
     (
         "the end of cooling",
-        "pool p 10.0.0.0/30 30\nnode b 1\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40 for=1",
-        &["end"],
+        "pool p 10.0.0.0/30 30\nnode b 1\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40 for=1\nthen end",
     ),
     (
         "the end of the freeze",
-        "pool p 10.0.0.0/29 30\nnode a 1 malformed\nclaim 10.0.0.4/30 a 1 Held @40 for=1",
-        &["freeze", "show node a 1"],
+        "pool p 10.0.0.0/29 30\nnode a 1 malformed\nclaim 10.0.0.4/30 a 1 Held @40 for=1\nthen freeze\n\
+         then show node a 1",
     ),
     (
         "the end of the freeze, and others may take its block meanwhile",
-        "pool p 10.0.0.0/30 30\nnode a 1 malformed",
-        &["freeze", "show node a 1", "end"],
+        "pool p 10.0.0.0/30 30\nnode a 1 malformed\nthen freeze\nthen show node a 1\nthen end",
     ),
     (
         "a mode",
-        "pool p 10.0.0.0/29 30\nnode a 1 malformed has=10.0.0.0/30",
-        &["mode none", "show node a 1 has=10.0.0.0/30"],
+        "pool p 10.0.0.0/29 30\nnode a 1 malformed has=10.0.0.0/30\nthen mode none\n\
+         then show node a 1 has=10.0.0.0/30",
     ),
 ];
 

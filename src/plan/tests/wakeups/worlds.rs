@@ -5,146 +5,133 @@ use super::reclaim;
 /// The names of the nodes in these worlds.
 pub(super) const NODES: [&str; 3] = ["a", "b", "c"];
 
-/// Worlds in which somebody waits: for what, the objects, and what has happened to them.
-pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
-    ("capacity", "pool p 10.0.0.0/30 30\nserved a @50 10.0.0.0/30\nnode b 1\nciliumnode b @51", &[]),
+/// Worlds in which somebody waits: for what, the objects, and behind each `then` what
+/// has happened to them.
+pub(super) const WORLDS: &[(&str, &str)] = &[
+    ("capacity", "pool p 10.0.0.0/30 30\nserved a @50 10.0.0.0/30\nnode b 1\nciliumnode b @51"),
     (
         "capacity, of two pools",
         "pool p 10.0.0.0/30 30\npool q 10.0.0.8/30 30 younger\nserved a @50 10.0.0.0/30\nnode b 1\n\
          node c 1\nciliumnode b @51\nciliumnode c @52 10.0.0.8/30 used=4\nclaim 10.0.0.8/30 c 1 Held @41",
-        &[],
     ),
     (
         "a block that is not all of node addresses",
         "pool p 10.0.0.0/30 30\nnode a 1 own=10.0.0.0/30\nnode b 1\nciliumnode b @51",
-        &[],
     ),
     (
         "an end of an overlap of two that are carried",
         "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/29\nserved b @51 10.0.0.4/30",
-        &[],
     ),
     (
         "an end of an overlap of two that may be in use",
         "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 recreated\nciliumnode b @51 recreated\n\
-                  claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
-        &[],
+         claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
     ),
     (
         "an end of an overlap of two without CiliumNodes",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nclaim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
-        &[],
+        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nclaim 10.0.0.0/29 a 1 Held @40\n\
+         claim 10.0.0.4/30 b 1 Held @41",
     ),
     (
         "an end of an overlap of three",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.4/30\nciliumnode b @51 recreated\n\
-                  claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/31 b 1 Held @41\nclaim 10.0.0.4/30 a 1 Held @42",
-        &[],
+        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.4/30\n\
+         ciliumnode b @51 recreated\nclaim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/31 b 1 Held @41\n\
+         claim 10.0.0.4/30 a 1 Held @42",
     ),
     (
         "another node that carries its block",
         "pool p 10.0.0.0/28 30\nnode a 1\nnode b 1\nciliumnode a @50\nciliumnode b @51 10.0.0.0/30\n\
-                  claim 10.0.0.0/30 a 1 Held @40",
-        &[],
+         claim 10.0.0.0/30 a 1 Held @40",
     ),
     (
         "an unreadable object over its claim",
         "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 a 1 Held @40\n\
-                  unreadable NodeIPBlock 10.0.0.4-30 10.0.0.0/29 @41",
-        &[],
+         unreadable NodeIPBlock 10.0.0.4-30 10.0.0.0/29 @41",
     ),
     (
         "an unreadable object over what it carries without a claim",
         "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 10.0.0.0/30\nunreadable Node c 10.0.0.0/30 @41",
-        &[],
     ),
     (
         "an unreadable object that takes all that is free",
         "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50\n\
-                  unreadable NodeIPBlock 10.0.0.8-30 10.0.0.0/30 10.0.0.4/30 @41",
-        &[],
+         unreadable NodeIPBlock 10.0.0.8-30 10.0.0.0/30 10.0.0.4/30 @41",
     ),
-    ("its own CiliumNode", "pool p 10.0.0.0/28 30\nnode a 1\nunreadable CiliumNode a 10.0.0.4/30 @41", &[]),
-    ("the correction of its CiliumNode", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 malformed", &[]),
-    ("the end of its CiliumNode", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 deleting", &[]),
-    ("the other family", "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50", &["mode crd v4 v6"]),
+    ("its own CiliumNode", "pool p 10.0.0.0/28 30\nnode a 1\nunreadable CiliumNode a 10.0.0.4/30 @41"),
+    ("the correction of its CiliumNode", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 malformed"),
+    ("the end of its CiliumNode", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 deleting"),
+    ("the other family", "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nthen mode crd v4 v6"),
     (
         "a mode",
-        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40",
-        &["mode none"],
+        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40\n\
+         then mode none",
     ),
     (
         "the end of the freeze",
-        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40",
-        &["freeze"],
+        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40\n\
+         then freeze",
     ),
     (
         "a mode, with a lost claim",
         "pool p 10.0.0.0/28 30\nciliumnode a @50 10.0.0.0/30\nclaim 10.0.0.0/30 a 1 Held @40\n\
-                  claim 10.0.0.4/30 b 1 Held @40",
-        &["mode none", "delete claim 10.0.0.0/30 a 1 Held", "delete claim 10.0.0.4/30 b 1 Held"],
+         claim 10.0.0.4/30 b 1 Held @40\nthen mode none\nthen delete claim 10.0.0.0/30 a 1 Held\n\
+         then delete claim 10.0.0.4/30 b 1 Held",
     ),
     (
         "its CiliumNode, with a lost claim",
-        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/30 a 1 Held @40",
-        &["delete claim 10.0.0.0/30 a 1 Held"],
+        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/30 a 1 Held @40\n\
+         then delete claim 10.0.0.0/30 a 1 Held",
     ),
     (
         "a lost claim that could not be read",
-        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50\nunreadable NodeIPBlock 10.0.0.0-30 10.0.0.0/30 @60",
-        &["delete unreadable NodeIPBlock 10.0.0.0-30"],
+        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50\n\
+         unreadable NodeIPBlock 10.0.0.0-30 10.0.0.0/30 @60\nthen delete unreadable NodeIPBlock 10.0.0.0-30",
     ),
     (
         "the end of cooling",
         "pool p 10.0.0.0/30 30\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40",
-        &[],
     ),
     (
         "its pool, while it cools",
-        "pool p 10.0.0.0/30 30 invalid\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40",
-        &["wait 1000000", "wait 30"],
+        "pool p 10.0.0.0/30 30 invalid\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40\nthen wait 1000000\n\
+         then wait 30",
     ),
     (
         "a CiliumNode that outlives its Node",
         "pool p 10.0.0.0/30 30\nnode b 1\nciliumnode b @52\nciliumnode a @51 10.0.0.0/30\n\
-                  claim 10.0.0.0/30 a 1 Releasing/NodeGone @40",
-        &[],
+         claim 10.0.0.0/30 a 1 Releasing/NodeGone @40",
     ),
     (
         "nothing, at its limit of addresses",
         "pool p 10.0.0.0/28 30 maxAddresses=5\nnode a 1\nnode b 1 own=10.0.0.8/32\nciliumnode b @52\n\
-                  ciliumnode a @51 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40",
-        &[],
+         ciliumnode a @51 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40",
     ),
     (
         "nothing, at its limit of blocks",
         "pool p 10.0.0.0/28 30 maxBlocks=1\nnode a 1\nciliumnode a @51 10.0.0.0/30 used=4\n\
-                  claim 10.0.0.0/30 a 1 Held @40",
-        &[],
+         claim 10.0.0.0/30 a 1 Held @40",
     ),
     (
         "a block that its agent may be using and that another node carries",
         "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.12/30 a 1 Held @40\n\
-                  ciliumnode c @51 10.0.0.12/32",
-        &[],
+         ciliumnode c @51 10.0.0.12/32",
     ),
     (
         "the rest of a first set",
         "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40",
-        &[],
     ),
-    ("a pool", "pool p 10.0.0.0/28 30 zone=x\nserved a @50 10.0.0.0/30 used=4", &[]),
+    ("a pool", "pool p 10.0.0.0/28 30 zone=x\nserved a @50 10.0.0.0/30 used=4"),
     (
         "another release of its agent",
-        "pool p 10.0.0.0/28 30\nnode a 1\nnode b 1\nciliumnode a @50\nciliumnode b @51\nagent a 1.13.10\nagent b 1.17.8",
-        &[],
+        "pool p 10.0.0.0/28 30\nnode a 1\nnode b 1\nciliumnode a @50\nciliumnode b @51\nagent a 1.13.10\n\
+         agent b 1.17.8",
     ),
     (
         "another release of its agent, to grow",
-        "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 used=4",
-        &["agent a 1.13.10", "agent a 1.13.11 named=new"],
+        "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 used=4\nthen agent a 1.13.10\n\
+         then agent a 1.13.11 named=new",
     ),
-    ("what its agent uses", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 used=unknown", &[]),
+    ("what its agent uses", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 used=unknown"),
 ];
 
 /// The CIDRs of claims, and of what CiliumNodes carry.
