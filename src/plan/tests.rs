@@ -182,15 +182,28 @@ impl Cluster {
         self.begin(&plan);
     }
 
+    /// The same is decided now and after so many seconds.
+    #[track_caller]
+    fn expect_for(&mut self, seconds: u64, name: &str, expected: &str) {
+        self.expect(name, expected);
+        self.pass(seconds);
+        self.expect(name, expected);
+    }
+
     /// The same of a node that gets its only block: its claims are read first, and are those that are known.
     #[track_caller]
     fn expect_after_claims(&mut self, name: &str, expected: &str) {
+        self.reads_claims(name, LISTED);
+        self.expect(name, expected);
+    }
+
+    /// The claims of a node are read, at this revision, and are those that are known.
+    #[track_caller]
+    fn reads_claims(&mut self, name: &str, revision: u64) {
         let node = NodeName::from(name);
         self.expect(name, &format!("read the claims of node {name}"));
-        let claims = self.world.claims_of(&node).map(|known| known.claim.clone()).collect();
-        let seen = Seen::ClaimsOf { revision: Revision::of(LISTED), claims, unreadable: Vec::new() };
+        let seen = claims_of(&self.world, &node, revision);
         self.settle(&Target::ClaimsOf(node), seen);
-        self.expect(name, expected);
     }
 
     /// The request about `target` that is in flight ends, and its answer shows `seen`.
@@ -199,6 +212,36 @@ impl Cluster {
         let place = self.in_flight.iter().position(|request| request.target() == *target);
         let request = self.in_flight.remove(place.expect("a request about it is in flight"));
         self.finish(request, seen);
+    }
+
+    /// The write in flight of the object in this line is carried out. Its answer shows nothing, and then a watch does.
+    #[track_caller]
+    fn carried_out(&mut self, line: &str) {
+        let target = match object(line) {
+            Object::Claim(claim) => Target::Claim(claim.cidr),
+            Object::CiliumNode(cilium_node) => Target::CiliumNode(cilium_node.name),
+            other => panic!("no write: {other:?}"),
+        };
+        self.settle(&target, Seen::Nothing);
+        self.observe(line);
+    }
+
+    /// The write in flight of the object in this line is answered with it. No watch shows it yet.
+    #[track_caller]
+    fn answered_with(&mut self, line: &str) {
+        let (target, seen) = match object(line) {
+            Object::Claim(claim) => (Target::Claim(claim.cidr), Seen::Claim(Box::new(claim))),
+            Object::Node(node) => (Target::Node(node.name.clone()), Seen::PatchedNode(Box::new(node))),
+            other => panic!("no write: {other:?}"),
+        };
+        self.settle(&target, seen);
+    }
+
+    /// Node `a` is read, as of this revision of its claims.
+    #[track_caller]
+    fn reads_node(&mut self, presence: Presence, as_of: u64) {
+        self.expect("a", "read Node a");
+        self.settle(&Target::Node("a".into()), found(presence, as_of));
     }
 
     /// A node whose block has cooled is asked for once more, and is gone.
@@ -233,6 +276,19 @@ impl Cluster {
         self.finish(Read::PodsOf(node, after).into(), seen);
     }
 
+    /// The status that the pool should show.
+    fn status(&self, name: &str) -> PoolStatus {
+        let object = self.world.pool_object(&name.into()).expect("it is a pool");
+        conditions::status(&self.world, object)
+    }
+
+    /// A condition that the pool should show, as `REASON STATUS: MESSAGE`; empty without it.
+    fn condition(&self, name: &str, kind: ConditionType) -> String {
+        let status = self.status(name);
+        let shown = status.conditions.get(&kind);
+        shown.map_or_else(String::new, |of| format!("{} {}: {}", of.reason, of.holds, of.message))
+    }
+
     /// A request ends, and its answer shows `seen`.
     fn finish(&mut self, request: Request, seen: Seen) {
         self.world.finish(Outcome { request, answer: Answer::Done, seen }, self.now);
@@ -258,6 +314,12 @@ impl Cluster {
 /// The answer to a read of a Node whose claims are known as of this revision.
 fn found(presence: Presence, as_of: u64) -> Seen {
     Seen::Node { as_of: Revision::of(as_of), read_at: Revision::of(u64::MAX), presence }
+}
+
+/// The answer to a read of the claims of a node, which finds those that are known.
+fn claims_of(world: &World, node: &NodeName, revision: u64) -> Seen {
+    let claims = world.claims_of(node).map(|known| known.claim.clone()).collect();
+    Seen::ClaimsOf { revision: Revision::of(revision), claims, unreadable: Vec::new() }
 }
 
 fn rendered(plan: &NodePlan) -> String {

@@ -33,13 +33,8 @@ fn a_node_gets_one_block_of_each_family_in_annotations_and_never_a_second() {
     let mut cluster = Cluster::serving(BOTH, &format!("{objects}\n{claims}"));
     assert_eq!(published(&cluster.plan("a")), "1 @7: 10.0.0.0/28 fd00::/124");
     cluster.expect("a", "publish [10.0.0.0/28 fd00::/124] and 28 addresses on node a");
-    let Object::Node(patched) = object("node a 1 annotated=10.0.0.0/28,fd00::/124 @8") else {
-        unreachable!()
-    };
-    cluster.settle(&Target::Node("a".into()), Seen::PatchedNode(Box::new(patched)));
-    cluster.expect("a", "nothing");
-    cluster.pass(3600);
-    cluster.expect("a", "nothing");
+    cluster.answered_with("node a 1 annotated=10.0.0.0/28,fd00::/124 @8");
+    cluster.expect_for(3600, "a", "nothing");
     // The other order, as its agent writes them, is the same.
     cluster.observe("node a 1 annotated=fd00::/124,10.0.0.0/28 @9");
     cluster.expect("a", "nothing");
@@ -141,9 +136,7 @@ fn annotations_that_are_gone_are_written_again() {
     assert_eq!(published(&cluster.plan("a")), "1 @8: 10.0.0.16/28");
     // One that names something else is a hand's, and the claim stays, because its agent may be using the block.
     cluster.observe("node a 1 annotated=10.9.0.0/28 @9");
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
-    cluster.pass(3600);
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
+    cluster.expect_for(3600, "a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
 }
 
 /// Another writer changed an annotation while no controller ran, or set podCIDRs, which agents prefer. The agent keeps
@@ -154,9 +147,7 @@ fn what_the_agent_took_stays_its_own_whatever_the_node_says_now() {
         let text =
             format!("pool p 10.0.0.0/27 28\nnode a 1 {shows} @7\nclaim 10.0.0.0/28 a 1 Held @90 for=1");
         let mut cluster = cluster(&text);
-        cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
-        cluster.pass(3600);
-        cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
+        cluster.expect_for(3600, "a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
         let released = text.replace("Held", "Releasing/Unused");
         self::cluster(&released).expect("a", "hold 10.0.0.0/28 for node a again");
     }

@@ -32,8 +32,7 @@ fn a_node_gets_one_block_on_its_ciliumnode_and_never_a_second() {
     cluster.expect("a", "waits: it has no CiliumNode");
     cluster.observe("ciliumnode a @101 bare");
     cluster.expect_after_claims("a", "claim 10.0.0.0/28 of pool p for node a");
-    let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @102") else { unreachable!() };
-    cluster.settle(&Target::Claim(created.cidr), Seen::Claim(Box::new(created)));
+    cluster.answered_with("claim 10.0.0.0/28 a 1 Held @102");
     cluster.expect("a", "waits: a request for it is in flight");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @102");
     assert_eq!(published(&cluster.plan("a")), ["10.0.0.0/28"]);
@@ -80,8 +79,7 @@ fn a_block_with_an_address_of_a_node_or_an_exclusion_is_no_nodes() {
         "pool p 10.0.0.0/26 28 exclude=10.0.0.16/29\nnode a 1\nnode b 2 own=10.0.0.5/32\nciliumnode a @99 bare",
     );
     cluster.expect_after_claims("a", "claim 10.0.0.32/28 of pool p for node a");
-    let pool = cluster.world.pool_object(&"p".into()).unwrap();
-    let counts = conditions::status(&cluster.world, pool).families[&Family::V4];
+    let counts = cluster.status("p").families[&Family::V4];
     assert_eq!((counts.blocks, counts.free, counts.unavailable), (4, 2, 2));
     // An agent gives out 14 addresses of each of the two.
     assert_eq!(counts.addresses_free, 28);
@@ -202,9 +200,7 @@ fn an_operator_that_allocates_stops_what_is_written_for_that_node() {
 fn a_block_that_another_allocator_may_have_replaced_stays() {
     let objects = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @98";
     let mut cluster = cluster(&format!("{objects}\nciliumnode a @99 bare 10.9.0.0/24"));
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
-    cluster.pass(3600);
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
+    cluster.expect_for(3600, "a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
     // One that is a block becomes a claim, which was made for no CiliumNode.
     let mut cluster = self::cluster(&format!("{objects}\nciliumnode a @99 bare 10.0.0.16/28"));
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
@@ -219,9 +215,7 @@ fn a_cidr_of_one_family_may_have_replaced_a_block_of_the_other() {
     let objects =
         "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim fd00::/124 a 1 Held @98 of=q";
     let mut cluster = Cluster::serving(BOTH, &format!("{objects}\nciliumnode a @99 bare 10.9.0.0/24"));
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
-    cluster.pass(3600);
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
+    cluster.expect_for(3600, "a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
 }
 
 /// Ours come in one write, so a list without one family is not as it was written.
@@ -230,9 +224,7 @@ fn a_block_of_a_family_that_somebody_took_off_stays() {
     let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @97\n\
                    claim fd00::/124 a 1 Held @98 of=q";
     let mut cluster = Cluster::serving(BOTH, &format!("{objects}\nciliumnode a @99 bare 10.0.0.0/28"));
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
-    cluster.pass(3600);
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
+    cluster.expect_for(3600, "a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
 }
 
 /// Another writer may have replaced the block with its own CIDR before the CiliumNode was deleted. A controller that
@@ -262,10 +254,7 @@ fn a_second_block_for_one_ciliumnode_stays_and_is_counted() {
     // Its CiliumNode is made anew, and this process has seen which of them the last one listed.
     cluster.delete(Kind::CiliumNode, "a", 120);
     cluster.observe("ciliumnode a @121 bare recreated");
-    cluster.expect("a", "read the claims of node a");
-    let claims = cluster.world.claims_of(&"a".into()).map(|known| known.claim.clone()).collect();
-    let answer = Seen::ClaimsOf { revision: Revision::of(122), claims, unreadable: Vec::new() };
-    cluster.settle(&Target::ClaimsOf("a".into()), answer);
+    cluster.reads_claims("a", 122);
     assert_eq!(published(&cluster.plan("a")), ["10.0.0.16/28"]);
 }
 
@@ -279,14 +268,7 @@ fn a_ciliumnode_that_is_recreated_gets_the_same_cidrs_in_the_same_order() {
     cluster.delete(Kind::CiliumNode, "a", 120);
     cluster.expect("a", "waits: it has no CiliumNode");
     cluster.observe("ciliumnode a @121 bare recreated");
-    cluster.expect("a", "read the claims of node a");
-    let claims = ["claim 10.0.0.0/28 a 1 Held @90", "claim fd00::/124 a 1 Held @91 of=q"].map(|line| {
-        let Object::Claim(claim) = object(line) else { unreachable!() };
-        claim
-    });
-    let answer =
-        Seen::ClaimsOf { revision: Revision::of(122), claims: claims.into(), unreadable: Vec::new() };
-    cluster.settle(&Target::ClaimsOf("a".into()), answer);
+    cluster.reads_claims("a", 122);
     assert_eq!(published(&cluster.plan("a")), ["fd00::/124", "10.0.0.0/28"]);
 }
 

@@ -130,8 +130,7 @@ fn a_drain_ends_when_its_ciliumnode_is_gone() {
     cluster.expect("a", "waits: it has no CiliumNode");
     cluster.observe("ciliumnode a @120 recreated");
     cluster.expect("a", "hold 10.0.0.16/28 for node a again");
-    cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
-    cluster.observe("claim 10.0.0.16/28 a 1 Held @130");
+    cluster.carried_out("claim 10.0.0.16/28 a 1 Held @130");
     cluster.expect("a", BOTH);
 }
 
@@ -144,8 +143,7 @@ fn a_drain_ends_though_its_claim_is_written_after_its_ciliumnode() {
          claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Draining @60",
     );
     cluster.expect("a", "touch ciliumnode a to get a later version");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @110 recreated");
+    cluster.carried_out("ciliumnode a @110 recreated");
     cluster.expect("a", "hold 10.0.0.16/28 for node a again");
     // The same where its agent had let it go, and does not any more.
     let blocks = "10.0.0.0/28 10.0.0.16/28 fenced=10.0.0.16/28";
@@ -154,7 +152,6 @@ fn a_drain_ends_though_its_claim_is_written_after_its_ciliumnode() {
          claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @60",
     ));
     cluster.expect("a", "touch ciliumnode a to get a later version");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe(&format!("ciliumnode a @110 {blocks}"));
+    cluster.carried_out(&format!("ciliumnode a @110 {blocks}"));
     cluster.expect("a", "hold 10.0.0.16/28 for node a again");
 }

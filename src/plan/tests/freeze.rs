@@ -19,9 +19,7 @@ impl Cluster {
 
     /// The reason and the message of a condition; empty without it.
     fn told(&self, pool: &str, kind: ConditionType) -> String {
-        let object = self.world.pool_object(&pool.into()).expect("it is a pool");
-        let status = conditions::status(&self.world, object);
-        let told = status.conditions.get(&kind);
+        let told = self.status(pool).conditions.remove(&kind);
         told.map_or_else(String::new, |told| format!("{}: {}", told.reason, told.message))
     }
 }
@@ -148,8 +146,7 @@ fn a_write_that_was_in_flight_ends_normally_and_what_follows_it_waits() {
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
     cluster.freeze([Switch::Writes]);
     cluster.expect("a", "waits: a request for it is in flight");
-    let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
-    cluster.settle(&Target::Claim(created.cidr), Seen::Claim(Box::new(created)));
+    cluster.answered_with("claim 10.0.0.0/28 a 1 Held @110");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
     cluster.expect("a", "waits: writes are frozen");
     cluster.freeze([]);

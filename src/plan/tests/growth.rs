@@ -12,9 +12,7 @@ fn a_first_set_that_cannot_be_completed_is_kept_and_named() {
     let mut cluster =
         Cluster::of("pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
     let kept = "unmet: no pool of the node has a free ipv4 block; finding: Blocked";
-    cluster.expect("a", kept);
-    cluster.pass(3600);
-    cluster.expect("a", kept);
+    cluster.expect_for(3600, "a", kept);
     assert_eq!(
         cluster.plan("a").findings[0].message,
         "its agent can't start with the blocks that the node holds (10.0.0.0-31), and it gets no more: no pool \
@@ -216,9 +214,7 @@ fn a_block_cools_until_its_pool_can_be_read_or_is_deleted() {
         let mut cluster =
             Cluster::of("pool p 10.0.0.0/27 28 invalid\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
         cluster.pass(1_000_000);
-        cluster.expect("a", "waits: it has no Node");
-        cluster.pass(30);
-        cluster.expect("a", "waits: it has no Node");
+        cluster.expect_for(30, "a", "waits: it has no Node");
         cluster.drain();
         cluster.observe(changed);
         assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")), "{changed}");
@@ -391,8 +387,7 @@ fn free_addresses_are_those_that_are_offered() {
         let due = cluster.world.next_pool().expect("its status may have changed").clone();
         cluster.world.begin_status(&due, &PoolPlan::UpToDate, cluster.now);
         assert_eq!(cluster.world.next_pool(), None);
-        let pool = cluster.world.pool_object(&due).expect("the fixture has the pool");
-        conditions::status(&cluster.world, pool).families[&Family::V4].addresses_free
+        cluster.status(due.as_str()).families[&Family::V4].addresses_free
     };
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28 exclude=10.0.0.16/29 zone=elsewhere");
     assert_eq!(free(&mut cluster), 3 * 16 + 8);

@@ -30,9 +30,7 @@ fn a_node_gets_one_block_on_its_own_object_and_never_a_second() {
     // The revisions of Nodes are of another store; nothing has to be read before the Node is patched.
     assert_eq!(published(&cluster.plan("a")), "1 @7: 10.0.0.0/28");
     cluster.observe("node a 1 has=10.0.0.0/28 @8");
-    cluster.expect("a", "nothing");
-    cluster.pass(3600);
-    cluster.expect("a", "nothing");
+    cluster.expect_for(3600, "a", "nothing");
 }
 
 /// The machine comes back, and goes on with the block that it had. What is published on its new Node stays there.
@@ -74,8 +72,7 @@ fn claims_that_were_read_for_an_earlier_node_are_read_again() {
 fn the_answer_to_the_patch_shows_the_node() {
     let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1 @7\nclaim 10.0.0.0/28 a 1 Held @90");
     cluster.expect("a", "publish [10.0.0.0/28] and 14 addresses on node a");
-    let Object::Node(patched) = object("node a 1 has=10.0.0.0/28 @8") else { unreachable!() };
-    cluster.settle(&Target::Node("a".into()), Seen::PatchedNode(Box::new(patched)));
+    cluster.answered_with("node a 1 has=10.0.0.0/28 @8");
     cluster.expect("a", "nothing");
     cluster.observe("node a 1 @7");
     cluster.expect("a", "nothing");
@@ -157,12 +154,9 @@ fn a_block_that_another_allocator_forestalled_goes_back() {
 
 #[test]
 fn a_claim_that_is_not_known_as_of_such_a_version_is_read_first() {
-    let held = "claim 10.0.0.0/28 a 1 Held @90";
-    let mut cluster = cluster(&format!("pool p 10.0.0.0/24 28\nnode a 1 later-than=140 @7\n{held}"));
-    cluster.expect("a", "read the claims of node a");
-    let Object::Claim(claim) = object(held) else { unreachable!() };
-    let answer = Seen::ClaimsOf { revision: Revision::of(141), claims: vec![claim], unreadable: Vec::new() };
-    cluster.settle(&Target::ClaimsOf("a".into()), answer);
+    let text = "pool p 10.0.0.0/24 28\nnode a 1 later-than=140 @7\nclaim 10.0.0.0/28 a 1 Held @90";
+    let mut cluster = cluster(text);
+    cluster.reads_claims("a", 141);
     assert_eq!(published(&cluster.plan("a")), "1 @7: 10.0.0.0/28");
 }
 
@@ -174,8 +168,7 @@ fn a_node_that_is_recreated_gets_the_same_cidrs() {
     cluster.delete(Kind::Node, "a", 110);
     cluster.observe("node a 2 @111");
     cluster.expect("a", "hold 10.0.0.16/28 for node a again");
-    let Object::Claim(held) = object("claim 10.0.0.16/28 a 2 Held @112") else { unreachable!() };
-    cluster.settle(&Target::Claim(held.cidr), Seen::Claim(Box::new(held)));
+    cluster.answered_with("claim 10.0.0.16/28 a 2 Held @112");
     assert_eq!(published(&cluster.plan("a")), "2 @111: 10.0.0.16/28");
 }
 
@@ -184,8 +177,7 @@ fn a_node_that_is_recreated_gets_the_same_cidrs() {
 fn a_block_is_not_free_because_the_watch_shows_an_earlier_node() {
     let mut cluster = cluster("node a 1 @7");
     cluster.observe("claim 10.0.0.0/28 a 2 Releasing/Reclaimed @140");
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Is("2".into()), 140));
+    cluster.reads_node(Presence::Is("2".into()), 140);
     cluster.expect("a", "finding: NoPool");
 }
 
@@ -194,8 +186,7 @@ fn a_block_is_not_free_because_the_watch_shows_an_earlier_node() {
 fn a_block_of_a_node_that_is_gone_cools_after_one_read() {
     let mut cluster = cluster("");
     cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @140");
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 140));
+    cluster.reads_node(Presence::Gone, 140);
     cluster.expect("a", "cool 10.0.0.0/28 of node a");
 }
 
@@ -217,8 +208,7 @@ fn a_lost_claim_of_a_node_that_is_gone_is_settled_by_a_read() {
     let mut cluster = cluster("claim 10.0.0.0/28 a 1 Held @90");
     cluster.delete(Kind::Claim, "10.0.0.0-28", 120);
     assert!(cluster.world.ledger().is_taken(block));
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 120));
+    cluster.reads_node(Presence::Gone, 120);
     assert!(!cluster.world.ledger().is_taken(block));
     assert_eq!(cluster.world.check(), []);
 }
@@ -226,10 +216,7 @@ fn a_lost_claim_of_a_node_that_is_gone_is_settled_by_a_read() {
 #[test]
 fn what_a_pool_asks_for_in_vain_is_told() {
     let told = |pool: &str| {
-        let cluster = cluster(pool);
-        let object = cluster.world.pool_object(&"p".into()).unwrap();
-        let mut conditions = conditions::status(&cluster.world, object).conditions;
-        let told = conditions.remove(&ConditionType::WithoutEffect);
+        let told = cluster(pool).status("p").conditions.remove(&ConditionType::WithoutEffect);
         told.map_or((false, String::new()), |told| (told.holds, told.message))
     };
     let (holds, message) = told("pool p 10.0.0.0/24 28 reclaim=enabled freeBelow=8 maxBlocks=16");
@@ -254,8 +241,7 @@ fn what_a_pool_asks_for_in_vain_is_told() {
 fn use_is_reported_nowhere() {
     let cluster =
         cluster("pool p 10.0.0.0/24 28\nnode a 1 has=10.0.0.0/28 @7\nclaim 10.0.0.0/28 a 1 Held @90");
-    let pool = cluster.world.pool_object(&"p".into()).unwrap();
-    let counts = conditions::status(&cluster.world, pool).families[&Family::V4];
+    let counts = cluster.status("p").families[&Family::V4];
     assert_eq!((counts.published, counts.used, counts.addresses_free), (14, None, 15 * 14));
     let snapshot = crate::view::snapshot::snapshot(&cluster.world, [].into_iter(), cluster.now.wall);
     assert!(snapshot.usage.values().all(|n| *n == 0), "{:?}", snapshot.usage);

@@ -19,19 +19,13 @@ fn a_node_that_is_only_being_deleted_keeps_everything() {
 fn a_lost_node_gives_up_its_block_by_proof_and_cooling() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Held @40");
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
-    let Object::Claim(moved) = object("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110") else {
-        unreachable!()
-    };
-    cluster.settle(&Target::Claim(moved.cidr), Seen::Claim(Box::new(moved)));
+    cluster.answered_with("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110");
     // The list of CiliumNodes is from before the move.
     cluster.expect("a", "read CiliumNode a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Absent(Revision::of(111)));
     cluster.expect("a", "cool 10.0.0.0/28 of node a");
-    cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
-    cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @120");
-    cluster.expect("a", "waits: it has no Node");
-    cluster.pass(3599);
-    cluster.expect("a", "waits: it has no Node");
+    cluster.carried_out("claim 10.0.0.0/28 a 1 Cooling/NodeGone @120");
+    cluster.expect_for(3599, "a", "waits: it has no Node");
     cluster.pass(1);
     cluster.confirm_loss("a");
     cluster.expect("a", "free 10.0.0.0/28 of node a");
@@ -42,10 +36,8 @@ fn a_lost_node_gives_up_its_block_by_proof_and_cooling() {
 fn an_unused_block_of_a_lost_node_cools_like_any_other() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Releasing/Unused @110");
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
-    cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
-    cluster.observe("claim 10.0.0.0/28 a 1 Held @120");
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 120));
+    cluster.carried_out("claim 10.0.0.0/28 a 1 Held @120");
+    cluster.reads_node(Presence::Gone, 120);
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
     // The same where its CiliumNode is left.
     let text = "pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40\nciliumnode a @50";
@@ -57,9 +49,7 @@ fn cooling_is_seen_by_this_process_too() {
     // A process with a clock far behind has written `since`.
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
     cluster.now.wall = Timestamp::from_second(1_000_000).unwrap();
-    cluster.expect("a", "waits: it has no Node");
-    cluster.pass(29);
-    cluster.expect("a", "waits: it has no Node");
+    cluster.expect_for(29, "a", "waits: it has no Node");
     cluster.pass(1);
     cluster.confirm_loss("a");
     cluster.expect("a", "free 10.0.0.0/28 of node a");
@@ -92,23 +82,19 @@ fn a_cooled_block_of_a_lost_node_is_free_only_when_a_read_does_not_find_the_node
         cluster.pass(3600);
         cluster
     };
-    let node = || Target::Node("a".into());
     let mut gone = cooled();
-    gone.expect("a", "read Node a");
-    gone.settle(&node(), found(Presence::Gone, 40));
+    gone.reads_node(Presence::Gone, 40);
     gone.expect("a", "free 10.0.0.0/28 of node a");
 
     let mut back = cooled();
-    back.expect("a", "read Node a");
-    back.settle(&node(), found(Presence::Is("2".into()), 40));
+    back.reads_node(Presence::Is("2".into()), 40);
     back.expect("a", "waits: it has no Node");
     // A watch that lists again tells nothing of a Node that came and went in between.
     back.pass(59);
     back.expect("a", "waits: it has no Node");
     back.pass(1);
     assert_eq!(back.world.next_node(), Some(&NodeName::from("a")), "it is looked at again by itself");
-    back.expect("a", "read Node a");
-    back.settle(&node(), found(Presence::Gone, 40));
+    back.reads_node(Presence::Gone, 40);
     back.expect("a", "free 10.0.0.0/28 of node a");
 
     // Its agent has created its CiliumNode again.
@@ -123,13 +109,11 @@ fn a_cooled_block_of_a_lost_node_is_free_only_when_a_read_does_not_find_the_node
 fn a_read_from_before_the_end_of_the_cooling_does_not_free_the_block() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1");
     cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110");
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
+    cluster.reads_node(Presence::Gone, 110);
     cluster.expect("a", "waits: it has no CiliumNode");
     // The watch of Nodes is broken, and the machine comes back.
     cluster.pass(3600);
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
+    cluster.reads_node(Presence::Is("1".into()), 110);
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }
 
@@ -138,13 +122,11 @@ fn a_read_from_before_the_end_of_the_cooling_does_not_free_the_block() {
 fn the_read_that_lets_a_block_cool_does_not_free_it() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28 reuseAfterNodeLoss=30\nnode a 1");
     cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110");
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
+    cluster.reads_node(Presence::Gone, 110);
     cluster.delete(Kind::Node, "a", 112);
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(30);
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 112));
+    cluster.reads_node(Presence::Gone, 112);
     cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
@@ -158,9 +140,7 @@ fn a_block_whose_node_was_back_cools_for_the_whole_time_again() {
     cluster.observe("node a 2");
     cluster.delete(Kind::Node, "a", 112);
     assert_eq!(cluster.world.check(), []);
-    cluster.expect("a", "waits: it has no Node");
-    cluster.pass(3599);
-    cluster.expect("a", "waits: it has no Node");
+    cluster.expect_for(3599, "a", "waits: it has no Node");
     cluster.pass(1);
     cluster.confirm_loss("a");
     cluster.expect("a", "free 10.0.0.0/28 of node a");
@@ -192,9 +172,7 @@ fn a_block_that_cools_again_cools_for_the_whole_time() {
 fn a_cooling_claim_that_somebody_deletes_cools_to_its_end() {
     let mut cluster =
         Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting");
-    cluster.expect("a", "finding: ClaimBeingDeleted; waits: it has no Node");
-    cluster.pass(3599);
-    cluster.expect("a", "finding: ClaimBeingDeleted; waits: it has no Node");
+    cluster.expect_for(3599, "a", "finding: ClaimBeingDeleted; waits: it has no Node");
     cluster.pass(1);
     cluster.confirm_loss("a");
     cluster.expect("a", "free 10.0.0.0/28 of node a");
@@ -285,14 +263,12 @@ fn a_replica_that_has_not_heard_of_the_end_of_a_node_leaves_its_claims_alone() {
 fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
+    cluster.reads_node(Presence::Is("1".into()), 110);
     cluster.expect("a", "waits: it has no Node");
     // At last the watch shows the Node, and then its deletion.
     cluster.observe("node a 1");
     cluster.delete(Kind::Node, "a", 111);
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
+    cluster.reads_node(Presence::Gone, 110);
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
 }
 
@@ -300,8 +276,7 @@ fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
 fn a_replica_that_knows_an_earlier_node_of_the_name_does_not_take_its_claims_back() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
     cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
-    cluster.expect("a", "read Node a");
-    cluster.settle(&Target::Node("a".into()), found(Presence::Is("2".into()), 110));
+    cluster.reads_node(Presence::Is("2".into()), 110);
     assert!(!rendered(&cluster.plan("a")).contains("hold"), "{}", rendered(&cluster.plan("a")));
 }
 

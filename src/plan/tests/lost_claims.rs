@@ -58,8 +58,7 @@ fn a_lost_claim_is_recreated_for_a_node_that_is_gone_while_its_ciliumnode_has_th
     // A later version of the CiliumNode settles nothing, because that has the block.
     cluster.observe("ciliumnode a @120 10.0.0.0/28");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
-    cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
-    cluster.observe("claim 10.0.0.0/28 a 1 Held @121");
+    cluster.carried_out("claim 10.0.0.0/28 a 1 Held @121");
     cluster.delete(Kind::CiliumNode, "a", 122);
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.expect("a", "read Node a");
@@ -145,8 +144,7 @@ fn a_claim_that_was_leaving_is_not_recreated() {
     cluster.settle(&key, Seen::Absent(Revision::of(110)));
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.expect("a", "touch ciliumnode a to get a later version");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @112");
+    cluster.carried_out("ciliumnode a @112");
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
 }
 
@@ -162,8 +160,7 @@ fn a_claim_for_an_earlier_node_of_which_the_last_version_is_not_known_is_not_rec
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.pass(60);
     cluster.expect("a", "touch ciliumnode a to get a later version");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @112");
+    cluster.carried_out("ciliumnode a @112");
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
 }
 

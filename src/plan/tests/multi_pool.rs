@@ -90,9 +90,7 @@ fn a_node_gets_what_its_agent_needs_once_it_has_said_so() {
 fn an_agent_that_requests_nothing_is_a_finding_after_a_minute() {
     let waits = format!("waits: {}", Wait::Request);
     let mut silent = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90\nagent a 1.20.2");
-    silent.expect("a", &waits);
-    silent.pass(59);
-    silent.expect("a", &waits);
+    silent.expect_for(59, "a", &waits);
     silent.pass(1);
     assert_eq!(silent.world.next_node().map(NodeName::as_str), Some("a"), "time alone wakes it");
     silent.expect("a", &format!("finding: NothingRequested; {waits}"));
@@ -106,9 +104,7 @@ fn an_agent_that_requests_nothing_is_a_finding_after_a_minute() {
 
     // Without an agent, or without a pool, the node lacks more than a request.
     let mut without_agent = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90");
-    without_agent.expect("a", &waits);
-    without_agent.pass(3600);
-    without_agent.expect("a", &waits);
+    without_agent.expect_for(3600, "a", &waits);
     cluster("node a 1\nciliumnode a @90\nagent a 1.20.2").expect("a", "finding: NoPool");
     // An agent that has a CIDR of another writer has started.
     let has_cidr = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 others=10.9.0.0/24\nagent a 1.20.2";
@@ -235,10 +231,7 @@ fn a_block_that_the_agent_let_go_cools_when_it_has_answered() {
         "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
     let mut cluster = cluster(&format!("{held}\nciliumnode a @90 need=8 has=10.0.0.0/28"));
     cluster.expect("a", "release 10.0.0.16/28 of node a (Reclaimed)");
-    let Object::Claim(moved) = object("claim 10.0.0.16/28 a 1 Releasing/Reclaimed @110") else {
-        unreachable!()
-    };
-    cluster.settle(&Target::Claim(moved.cidr), Seen::Claim(Box::new(moved)));
+    cluster.answered_with("claim 10.0.0.16/28 a 1 Releasing/Reclaimed @110");
     // The version without it, be it a later one, is no proof: the agent is asked.
     cluster.observe("ciliumnode a @115 need=8 has=10.0.0.0/28");
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 110");
@@ -447,9 +440,7 @@ fn what_a_node_has_of_another_mode_stays_its_own() {
             "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 {carried}\nclaim 10.0.0.0/28 a 1 Held @80"
         );
         let mut cluster = cluster(&text);
-        cluster.expect("a", "nothing");
-        cluster.pass(3600);
-        cluster.expect("a", "nothing");
+        cluster.expect_for(3600, "a", "nothing");
         let mut cluster = self::cluster(&format!("{text}\nnode b 2\nciliumnode b @91 need=8"));
         cluster.expect("b", "claim 10.0.0.32/28 of pool p for node b under default");
         cluster.pass(3600);

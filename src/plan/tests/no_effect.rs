@@ -59,7 +59,7 @@ fn written(
                 Request::Write(write) => write.clone(),
                 // What is known of claims has to be as late as the CiliumNode is.
                 Request::Read(Read::ClaimsOf(_)) => {
-                    let claims = claims_of_a(cluster, 1000 + written.len() as u64);
+                    let claims = claims_of(&cluster.world, &"a".into(), 1000 + written.len() as u64);
                     cluster.finish(request, claims);
                     continue;
                 }
@@ -91,12 +91,6 @@ fn written(
         }
     }
     written
-}
-
-/// A read of the claims of node a at this revision finds those that are known.
-fn claims_of_a(cluster: &Cluster, revision: u64) -> Seen {
-    let claims = cluster.world.claims_of(&"a".into()).map(|known| known.claim.clone()).collect();
-    Seen::ClaimsOf { revision: Revision::of(revision), claims, unreadable: Vec::new() }
 }
 
 #[track_caller]
@@ -255,7 +249,7 @@ fn a_publication_that_is_undone_by_a_later_write() {
         for request in plan.into_requests() {
             // What is known of claims has to be as late as the CiliumNode is.
             if let Request::Read(Read::ClaimsOf(_)) = &request {
-                let claims = claims_of_a(&cluster, 1000 + 10 * second);
+                let claims = claims_of(&cluster.world, &"a".into(), 1000 + 10 * second);
                 cluster.finish(request, claims);
                 continue;
             }

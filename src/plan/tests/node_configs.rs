@@ -229,12 +229,7 @@ fn nothing_is_given_where_bgp_is_on_for_the_node_alone_and_the_object_lacks_the_
 fn a_pool_tells_of_the_object_of_each_default_of_its_nodes() {
     let mut cluster = multi_pool(&format!("{NODES}\nagent a 1.20.2\nagent b 1.20.2"));
     cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(vec![pod_ip_pool("default v4=28")]));
-    let told = |cluster: &Cluster| {
-        let object = cluster.world.pool_object(&"p".into()).unwrap();
-        let status = conditions::status(&cluster.world, object);
-        let unfit = status.conditions.get(&ConditionType::UnfitPodIPPool);
-        unfit.map_or_else(String::new, |unfit| unfit.message.clone())
-    };
+    let told = |cluster: &Cluster| cluster.condition("p", ConditionType::UnfitPodIPPool);
     assert!(!told(&cluster).contains("mars"), "{}", told(&cluster));
     listed(&mut cluster, &["rack zone=z ipam-default-ip-pool=mars"]);
     assert!(told(&cluster).contains("CiliumPodIPPool mars does not exist"), "{}", told(&cluster));

@@ -49,9 +49,7 @@ fn a_claim_that_an_earlier_ciliumnode_may_have_carried_is_never_called_unused() 
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/31 a 1 Held @40",
     );
-    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block; finding: Blocked");
-    cluster.pass(3600);
-    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block; finding: Blocked");
+    cluster.expect_for(3600, "a", "unmet: no pool of the node has a free ipv4 block; finding: Blocked");
 }
 
 #[test]
@@ -121,8 +119,7 @@ fn an_open_question_of_ours_does_not_keep_a_claim_from_going() {
     let asked = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 ping=marked\nclaim 10.0.0.0/28 a 1 Releasing/Unused deleting @60";
     let mut cluster = Cluster::of(asked);
     cluster.expect("a", "clear the usage query on CiliumNode a; finding: ClaimBeingDeleted");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @112");
+    cluster.carried_out("ciliumnode a @112");
     cluster.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
 }
 
@@ -198,11 +195,9 @@ fn a_claim_that_cant_be_published_goes_when_a_person_deletes_it() {
     cluster.expect("a", "read Node a; finding: ClaimBeingDeleted");
     cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
     cluster.expect("a", "release 10.0.0.0/27 of node a (Unused); finding: ClaimBeingDeleted");
-    cluster.settle(&Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
-    cluster.observe("claim 10.0.0.0/27 a 1 Releasing/Unused deleting @111");
+    cluster.carried_out("claim 10.0.0.0/27 a 1 Releasing/Unused deleting @111");
     cluster.expect("a", "touch ciliumnode a to get a later version; finding: ClaimBeingDeleted");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @112 recreated");
+    cluster.carried_out("ciliumnode a @112 recreated");
     let after = AnyRevision::of(Kind::CiliumNode, 112);
     let read = Read::PodsOf("a".into(), after);
     let mut pods = PodsOnNode::default();

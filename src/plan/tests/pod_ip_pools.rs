@@ -61,9 +61,7 @@ fn shown(cluster: &mut Cluster, line: &str) {
 
 /// What the condition of a pool says: its reason and its message; both are empty without it.
 fn told(cluster: &Cluster, pool: &str) -> (String, String) {
-    let object = cluster.world.pool_object(&pool.into()).unwrap();
-    let mut conditions = conditions::status(&cluster.world, object).conditions;
-    let told = conditions.remove(&ConditionType::UnfitPodIPPool);
+    let told = cluster.status(pool).conditions.remove(&ConditionType::UnfitPodIPPool);
     let findings: Vec<String> = pod_ip_pools::findings(&cluster.world)
         .filter(|finding| finding.name == pool)
         .map(|finding| finding.message)

@@ -17,12 +17,6 @@ impl Cluster {
         plan_pool(&self.world, &PoolName::from(name), Policy::DEFAULT, self.now)
     }
 
-    /// The status that the pool should show.
-    fn status(&self, name: &str) -> PoolStatus {
-        let object = self.world.pool_object(&PoolName::from(name)).expect("it is a pool");
-        conditions::status(&self.world, object)
-    }
-
     /// Decides for every node that is due; a policy engine refuses whatever is written.
     fn refuse_all(&mut self) {
         self.drain();
@@ -31,13 +25,6 @@ impl Cluster {
             self.world.finish(Outcome { request, answer, seen: Seen::Nothing }, self.now);
         }
         self.drain();
-    }
-
-    /// A condition that the pool should show, as `REASON STATUS: MESSAGE`; empty without it.
-    pub(super) fn condition(&self, name: &str, kind: ConditionType) -> String {
-        let status = self.status(name);
-        let shown = status.conditions.get(&kind);
-        shown.map_or_else(String::new, |of| format!("{} {}: {}", of.reason, of.holds, of.message))
     }
 
     /// A watch shows the pool in this line, with our finalizer.
@@ -305,10 +292,8 @@ fn of_several_older_pools_the_oldest_is_named() {
     let pool = between.pool.as_mut().expect("it is readable");
     pool.created = Timestamp::from_second(1).unwrap();
     cluster.world.observe(Observation::Applied(Box::new(Object::Pool(between))));
-    let object = cluster.world.pool_object(&"p".into()).expect("it is there");
-    let condition =
-        conditions::status(&cluster.world, object).conditions[&ConditionType::Overlapping].clone();
-    assert!(condition.message.contains("of the older pool oldest, which keeps"), "{}", condition.message);
+    let said = cluster.condition("p", ConditionType::Overlapping);
+    assert!(said.contains("of the older pool oldest, which keeps"), "{said}");
 }
 
 #[test]
@@ -319,10 +304,7 @@ fn a_pool_says_how_far_its_blocks_are_that_are_to_leave() {
          ciliumnode a @50 10.0.0.0/28 10.0.0.16/28 10.0.0.64/28 used=10.0.0.16/31 fenced=10.0.0.16/28\n\
          ciliumnode b @51 10.0.1.0/28 10.0.0.32/28 used=0 fenced=10.0.0.32/28\nciliumnode c @52 10.0.1.16/28";
     let draining = |text: &str| {
-        let cluster = Cluster::of(text);
-        let object = cluster.world.pool_object(&"p".into()).expect("it is there");
-        let condition =
-            conditions::status(&cluster.world, object).conditions[&ConditionType::Draining].clone();
+        let condition = Cluster::of(text).status("p").conditions.remove(&ConditionType::Draining).unwrap();
         (condition.holds, condition.message)
     };
     assert_eq!(
@@ -347,8 +329,7 @@ fn a_pool_says_how_far_its_blocks_are_that_are_to_leave() {
 impl Cluster {
     /// The IPv4 blocks of a pool: all, held, free, and unavailable ones.
     fn blocks(&self, name: &str) -> [u64; 4] {
-        let object = self.world.pool_object(&PoolName::from(name)).expect("it is a pool");
-        let counts = conditions::status(&self.world, object).families[&Family::V4];
+        let counts = self.status(name).families[&Family::V4];
         [counts.blocks, counts.held, counts.free, counts.unavailable]
     }
 
@@ -360,11 +341,7 @@ impl Cluster {
 #[test]
 fn a_pool_counts_nodes_with_nothing_and_nodes_that_want_more_by_themselves() {
     // Eight of eleven nodes have published blocks, and each of them is full.
-    let block = |number: u32| format!("10.0.0.{}/28", 16 * number);
-    let served = |number: u32| {
-        let cidr = block(number);
-        format!("served s{number} @50 {cidr} used=14\n")
-    };
+    let served = |number: u32| format!("served s{number} @50 10.0.0.{}/28 used=14\n", 16 * number);
     let bare = |number: u32| format!("node b{number} 1\nciliumnode b{number} @51\n");
     let nodes: String = (0..8).map(served).chain((0..3).map(bare)).collect();
     let mut cluster = Cluster::of(&format!("pool p 10.0.0.0/25 28\n{nodes}"));
@@ -457,8 +434,7 @@ fn a_node_waits_for_a_block_whether_or_not_its_other_claims_can_be_moved() {
 #[test]
 fn a_pool_with_more_blocks_than_can_be_counted_has_a_status() {
     let cluster = Cluster::serving("crd v6", "pool p fd00::/32 124\nclaim fd00::/124 a 1 Held @40");
-    let object = cluster.world.pool_object(&PoolName::from("p")).unwrap();
-    let counts = conditions::status(&cluster.world, object).families[&Family::V6];
+    let counts = cluster.status("p").families[&Family::V6];
     assert_eq!((counts.blocks, counts.free), (capped_count(u128::MAX), capped_count(u128::MAX)));
     assert_eq!((counts.held, counts.unavailable), (1, 0));
 }

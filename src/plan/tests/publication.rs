@@ -33,10 +33,7 @@ fn a_patch_waits_until_the_claim_is_known_as_late_as_the_version_it_carries() {
     // Safety rule 4: the CiliumNode was read at 150, and claims are known up to 100 only.
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @60");
     cluster.observe("ciliumnode a @150");
-    cluster.expect("a", "read the claims of node a");
-    let Object::Claim(held) = object("claim 10.0.0.0/28 a 1 Held @60") else { unreachable!() };
-    let seen = Seen::ClaimsOf { revision: Revision::of(160), claims: vec![held], unreadable: Vec::new() };
-    cluster.settle(&Target::ClaimsOf("a".into()), seen);
+    cluster.reads_claims("a", 160);
     cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
 }
 
@@ -69,8 +66,7 @@ fn a_foreign_range_that_ends_with_ipv4_is_told_apart_from_what_is_published() {
 fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     let mut cluster = with_silent_agent();
     ask(&mut cluster);
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
+    cluster.carried_out("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=1 ping=answered");
     cluster.expect("a", "waits: its carrier was patched less than --min-write-interval ago");
@@ -83,11 +79,8 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
 fn a_node_whose_agent_does_not_answer_grows_by_the_pods_that_are_bound_to_it() {
     let mut cluster = with_silent_agent();
     ask(&mut cluster);
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
-    cluster.expect("a", "nothing");
-    cluster.pass(29);
-    cluster.expect("a", "nothing");
+    cluster.carried_out("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
+    cluster.expect_for(29, "a", "nothing");
     cluster.pass(1);
     cluster.expect("a", "read the pods of node a");
     let read = Read::PodsOf("a".into(), AnyRevision::of(Kind::CiliumNode, 110));
@@ -95,11 +88,9 @@ fn a_node_whose_agent_does_not_answer_grows_by_the_pods_that_are_bound_to_it() {
     let after = AnyRevision::of(Kind::CiliumNode, 110);
     cluster.settle(&read.target(), Seen::PodsOf { after, pods });
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
-    cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
-    cluster.observe("claim 10.0.0.16/28 a 1 Held @111");
+    cluster.carried_out("claim 10.0.0.16/28 a 1 Held @111");
     cluster.expect("a", "publish [10.0.0.16/28] and 16 addresses on ciliumnode a");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @112 10.0.0.0/28 10.0.0.16/28 used=unknown ping=marked");
+    cluster.carried_out("ciliumnode a @112 10.0.0.0/28 10.0.0.16/28 used=unknown ping=marked");
     cluster.expect("a", "nothing");
     cluster.pass(60);
     cluster.expect("a", "read the pods of node a");
@@ -145,8 +136,7 @@ fn what_a_node_lacks_goes_before_the_question_what_it_uses() {
     cluster.observe("claim 10.0.0.16/28 a 1 Held @105");
     cluster.observe("ciliumnode a @104 10.0.0.0/28 used=unknown");
     cluster.expect("a", "publish [10.0.0.16/28] and 16 addresses on ciliumnode a");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @110 10.0.0.0/28 10.0.0.16/28 used=unknown");
+    cluster.carried_out("ciliumnode a @110 10.0.0.0/28 10.0.0.16/28 used=unknown");
     cluster.pass(2);
     cluster.expect("a", "send a usage query to the agent of node a");
     // So does a block that it has to claim first.
@@ -159,14 +149,11 @@ fn what_a_node_lacks_goes_before_the_question_what_it_uses() {
 fn an_agent_that_falls_silent_again_is_given_the_whole_time() {
     let mut cluster = with_silent_agent();
     ask(&mut cluster);
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=1");
+    cluster.carried_out("ciliumnode a @110 10.0.0.0/28 used=1");
     cluster.expect("a", "nothing");
     cluster.pass(100);
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=unknown");
-    cluster.expect("a", "nothing");
-    cluster.pass(29);
-    cluster.expect("a", "nothing");
+    cluster.expect_for(29, "a", "nothing");
     cluster.pass(1);
     cluster.expect("a", "send a usage query to the agent of node a");
 }
@@ -200,8 +187,7 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     seen.crd.pool.remove("10.0.0.5".parse().unwrap());
     cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
     cluster.expect("a", "publish [] and 1 address on ciliumnode a");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown");
+    cluster.carried_out("ciliumnode a @110 10.0.0.0/28 used=unknown");
     cluster.pass(1);
     cluster.expect("a", "waits: its carrier was patched less than --min-write-interval ago");
     cluster.pass(1);
@@ -210,13 +196,11 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     // The answer asks for more: a block is claimed at once, and the mark is removed before the block is published.
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=15 ping=answered");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
-    cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
-    cluster.observe("claim 10.0.0.16/28 a 1 Held @112");
+    cluster.carried_out("claim 10.0.0.16/28 a 1 Held @112");
     cluster.expect("a", "waits: its carrier was patched less than --min-write-interval ago");
     cluster.pass(2);
     cluster.expect("a", "clear the usage query on CiliumNode a");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    cluster.observe("ciliumnode a @113 10.0.0.0/28 used=15");
+    cluster.carried_out("ciliumnode a @113 10.0.0.0/28 used=15");
     cluster.expect("a", "waits: its carrier was patched less than --min-write-interval ago");
     cluster.pass(2);
     cluster.expect("a", "read the claims of node a");

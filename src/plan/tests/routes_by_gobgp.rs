@@ -101,10 +101,15 @@ fn send(cluster: &mut Cluster, reads: &[&str], expected: &str) {
 fn read(cluster: &mut Cluster, nodes: &[&str]) {
     let lines: Vec<String> = nodes.iter().map(|node| format!("read the claims of node {node}")).collect();
     let plan = begin(cluster, &lines.join("; "));
+    answer_reads(cluster, plan);
+}
+
+/// The claims are read that the plan asks for, as they are known.
+#[track_caller]
+fn answer_reads(cluster: &mut Cluster, plan: RoutesPlan) {
     for request in plan.requests {
         let Request::Read(Read::ClaimsOf(node)) = &request else { panic!("{request:?}") };
-        let claims = cluster.world.claims_of(node).map(|known| known.claim.clone()).collect();
-        let seen = Seen::ClaimsOf { revision: Revision::of(LISTED), claims, unreadable: Vec::new() };
+        let seen = claims_of(&cluster.world, node, LISTED);
         cluster.finish(request, seen);
     }
 }
@@ -141,12 +146,7 @@ fn a_restart_changes_nothing_but_what_is_wrong() {
     let Some(RibRequest::Change(applied)) = plan.rib.clone() else { panic!("{plan:?}") };
     cluster.world.begin_routes(&plan, cluster.now);
     finish(&mut cluster, RibOutcome::Changed { applied, refused: Vec::new(), failure: None });
-    for request in plan.requests {
-        let Request::Read(Read::ClaimsOf(node)) = &request else { panic!("{request:?}") };
-        let claims = cluster.world.claims_of(node).map(|known| known.claim.clone()).collect();
-        let seen = Seen::ClaimsOf { revision: Revision::of(LISTED), claims, unreadable: Vec::new() };
-        cluster.finish(request, seen);
-    }
+    answer_reads(&mut cluster, plan);
     apply(&mut cluster, "add 10.0.0.0/26 via 192.0.2.1");
     plans(&cluster, "");
 }

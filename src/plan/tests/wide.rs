@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 
 use super::*;
 use crate::model::finding::FindingKind;
-use crate::model::names::PoolName;
-use crate::model::status::{ConditionType, capped_count};
-use crate::view::conditions;
+use crate::model::status::capped_count;
 
 const BOTH: &str = "pool p 10.0.0.0/8 16\npool q fd00::/48 64\nnode a 1\n";
 
@@ -62,8 +60,7 @@ fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
 fn a_pool_whose_blocks_are_too_wide_offers_none() {
     let text = "pool p 10.0.0.0/8 21\npool q fd00::/64 118\nnode a 1\nciliumnode a @99\nclaim 10.0.0.0/21 b 2 Held @90";
     let cluster = Cluster::serving("crd v4 v6", text);
-    let object = cluster.world.pool_object(&PoolName::from("p")).unwrap();
-    let counts = conditions::status(&cluster.world, object).families[&Family::V4];
+    let counts = cluster.status("p").families[&Family::V4];
     assert_eq!((counts.blocks, counts.held, counts.free), (1, 1, 0));
     assert_eq!((counts.unavailable, counts.addresses_free), (0, 0));
     let exhausted = cluster.condition("p", ConditionType::Exhausted);
@@ -91,8 +88,7 @@ fn counts_of_wide_blocks_end_at_what_json_can_say() {
         writeln!(text, "served n{at} @50 bare {block}").expect("a string takes it");
     }
     let cluster = Cluster::serving("cluster-pool v6", &text);
-    let object = cluster.world.pool_object(&PoolName::from("p")).unwrap();
-    let counts = conditions::status(&cluster.world, object).families[&Family::V6];
+    let counts = cluster.status("p").families[&Family::V6];
     assert_eq!((counts.held, counts.published), (2100, capped_count(u128::MAX)));
     assert_eq!(counts.free, (1 << 32) - 2100);
     assert_eq!(counts.addresses_free, capped_count(u128::MAX));

@@ -129,9 +129,7 @@ fn pools_of_one_name_with_blocks_of_another_size_are_reported() {
         "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 26 under=mars\npool r 10.2.0.0/24 27 under=default",
     );
     let told = |cluster: &Cluster, pool: &str| {
-        let object = cluster.world.pool_object(&pool.into()).unwrap();
-        let mut conditions = conditions::status(&cluster.world, object).conditions;
-        conditions.remove(&ConditionType::MixedBlockSizes).map(|told| told.message)
+        cluster.status(pool).conditions.remove(&ConditionType::MixedBlockSizes).map(|told| told.message)
     };
     let message = told(&cluster, "p").unwrap();
     assert!(

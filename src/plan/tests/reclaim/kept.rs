@@ -35,9 +35,7 @@ fn a_block_that_stays_gets_its_addresses_back() {
         ],
     );
     cluster.done(CLEAR, &[&format!("ciliumnode a @125 {BOTH} used=10.0.0.0/32")]);
-    cluster.expect("a", "nothing");
-    cluster.pass(590);
-    cluster.expect("a", "nothing");
+    cluster.expect_for(590, "a", "nothing");
 }
 
 /// The release may change while a block leaves: what is not to begin there is not to go on either.

@@ -11,9 +11,7 @@ fn the_load_must_be_low_for_as_long_as_the_pool_says() {
     cluster.observe(&format!("ciliumnode a @102 {BOTH} used=10.0.0.0/30,10.0.0.4/31,10.0.0.6/32"));
     cluster.expect("a", "nothing");
     cluster.observe(&format!("ciliumnode a @103 {BOTH} used=10.0.0.0/30"));
-    cluster.expect("a", "nothing");
-    cluster.pass(20);
-    cluster.expect("a", "nothing");
+    cluster.expect_for(20, "a", "nothing");
     cluster.pass(580);
     cluster.expect("a", DRAIN);
 }
@@ -110,9 +108,7 @@ fn nothing_begins_while_it_is_not_known_what_the_agent_uses() {
         "clear the usage query on CiliumNode a",
         &[&format!("ciliumnode a @103 {BOTH} used=10.0.0.0/31")],
     );
-    cluster.expect("a", "nothing");
-    cluster.pass(1200);
-    cluster.expect("a", "nothing");
+    cluster.expect_for(1200, "a", "nothing");
     cluster.observe_agents(AgentNews::Applied(agent("agent a 1.20.2 restarts=1")));
     cluster.expect("a", ASK);
 }

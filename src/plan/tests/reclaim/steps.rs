@@ -190,9 +190,7 @@ fn a_freeze_of_reclaim_stops_every_step() {
     for at in [Cluster::fenced(), Cluster::ready(), Cluster::releasing()] {
         let mut cluster = at;
         cluster.world.set_freeze(Freeze::of([(Switch::Reclaim, "of a test".to_owned())]));
-        cluster.expect("a", "nothing");
-        cluster.pass(3600);
-        cluster.expect("a", "nothing");
+        cluster.expect_for(3600, "a", "nothing");
     }
 }
 
@@ -236,9 +234,7 @@ fn a_question_whose_answer_was_lost_is_asked_again() {
     cluster.expect("a", "nothing");
     cluster.pass(30);
     cluster.done(ASK, &[&format!("ciliumnode a @119 {off} ping=marked")]);
-    cluster.expect("a", "nothing");
-    cluster.pass(59);
-    cluster.expect("a", "nothing");
+    cluster.expect_for(59, "a", "nothing");
     cluster.pass(1);
     cluster.done("clear the usage query on CiliumNode a", &[&format!("ciliumnode a @120 {off}")]);
     cluster.expect("a", ASK);
@@ -268,7 +264,5 @@ fn the_question_of_another_replica_is_not_ended_at_once() {
     cluster.pass(300);
     cluster.observe(&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32"));
     cluster.observe(&format!("ciliumnode a @114 {FENCED} used=10.0.0.0/32 ping=marked"));
-    cluster.expect("a", "nothing");
-    cluster.pass(30);
-    cluster.expect("a", "nothing");
+    cluster.expect_for(30, "a", "nothing");
 }

@@ -128,11 +128,7 @@ impl Settled {
         let world = &self.cluster.world;
         let revision = Revision::of(revision);
         match request {
-            Request::Read(Read::ClaimsOf(node)) => Seen::ClaimsOf {
-                unreadable: Vec::new(),
-                revision,
-                claims: world.claims_of(node).map(|known| known.claim.clone()).collect(),
-            },
+            Request::Read(Read::ClaimsOf(node)) => claims_of(world, node, revision.number()),
             Request::Read(Read::Claim(cidr, _)) => world
                 .claim(*cidr)
                 .map_or(Seen::Absent(revision), |known| Seen::Claim(Box::new(known.claim.clone()))),
