@@ -316,6 +316,25 @@ fn found(presence: Presence, as_of: u64) -> Seen {
     Seen::Node { as_of: Revision::of(as_of), read_at: Revision::of(u64::MAX), presence }
 }
 
+/// The only finding of a plan.
+#[track_caller]
+fn message(plan: &NodePlan) -> String {
+    let [finding] = &plan.findings[..] else { panic!("{}", rendered(plan)) };
+    format!("{} {}: {}", finding.subject.as_str(), finding.name, finding.message)
+}
+
+/// Fails unless the text starts like this.
+#[track_caller]
+fn assert_starts(text: &str, start: &str) {
+    assert!(text.starts_with(start), "{text}\ndoes not start with\n{start}");
+}
+
+/// Fails unless this is a part of the text.
+#[track_caller]
+fn assert_has(text: &str, part: &str) {
+    assert!(text.contains(part), "{part}\nis not in\n{text}");
+}
+
 /// The answer to a read of the claims of a node, which finds those that are known.
 fn claims_of(world: &World, node: &NodeName, revision: u64) -> Seen {
     let claims = world.claims_of(node).map(|known| known.claim.clone()).collect();

@@ -20,12 +20,6 @@ fn published(plan: &NodePlan) -> String {
     format!("{} @{}: {}", publication.uid, publication.revision, cidrs.join(" "))
 }
 
-#[track_caller]
-fn message(plan: &NodePlan) -> String {
-    let [finding] = &plan.findings[..] else { panic!("{}", rendered(plan)) };
-    format!("{} {}: {}", finding.subject.as_str(), finding.name, finding.message)
-}
-
 #[test]
 fn a_node_gets_one_block_of_each_family_in_annotations_and_never_a_second() {
     let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1 @7";

@@ -20,12 +20,6 @@ fn published(plan: &NodePlan) -> Vec<String> {
     pod_cidrs.iter().map(ToString::to_string).collect()
 }
 
-#[track_caller]
-fn message(plan: &NodePlan) -> String {
-    let [finding] = &plan.findings[..] else { panic!("{}", rendered(plan)) };
-    format!("{} {}: {}", finding.subject.as_str(), finding.name, finding.message)
-}
-
 #[test]
 fn a_node_gets_one_block_on_its_ciliumnode_and_never_a_second() {
     let mut cluster = cluster("pool p 10.0.0.0/24 28 reclaim=enabled freeBelow=99\nnode a 1");
@@ -137,11 +131,7 @@ fn pod_cidrs_that_another_node_has_are_no_claims() {
         "pool p 10.0.0.0/24 28\nnode a 1\nnode b 2\nciliumnode a @98 bare 10.0.0.0/28\nciliumnode b @99 bare \
          10.0.0.0/28\nclaim 10.0.0.0/28 b 2 Held @97",
     );
-    assert!(
-        message(&cluster.plan("a")).contains("10.0.0.0/28 overlaps 10.0.0.0/28 (a claim of node b)"),
-        "{}",
-        message(&cluster.plan("a"))
-    );
+    assert_has(&message(&cluster.plan("a")), "10.0.0.0/28 overlaps 10.0.0.0/28 (a claim of node b)");
 }
 
 /// The claim of a lost node overlaps it and was removed by force. It becomes a claim when nothing is in its way.
@@ -174,18 +164,11 @@ fn an_operator_that_allocates_stops_what_is_written_for_that_node() {
         let plan = cluster.plan("a");
         assert_eq!(rendered(&plan), "finding: SecondAllocator; waits: another allocator serves it");
         let message = message(&plan);
-        assert!(
-            message.starts_with(&format!(
-                "CiliumNode a: {told} (once it has stopped: kubectl patch ciliumnode a "
-            )),
-            "{message}"
-        );
-        assert!(
-            message.contains(
-                "); the node gets no blocks; turn the allocator of cilium-operator off with `--ipam=kubernetes`"
-            ),
-            "{message}"
-        );
+        let start = format!("CiliumNode a: {told} (once it has stopped: kubectl patch ciliumnode a ");
+        assert_starts(&message, &start);
+        let remedy =
+            "); the node gets no blocks; turn the allocator of cilium-operator off with `--ipam=kubernetes`";
+        assert_has(&message, remedy);
     }
     // What the node has it keeps.
     let mut served = cluster(&format!(

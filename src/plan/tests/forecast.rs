@@ -94,11 +94,7 @@ fn more_use_makes_nodes_grow_until_their_pool_runs_out() {
 fn nodes_that_join_use_their_addresses_too() {
     let cluster = Cluster::of(&TWO.replace(" exclude=10.0.0.48/28", ""));
     let joined = of(&cluster, &[Change::AddNodes(1, labels(&[("zone", "a")])), Change::Use(90)]).unwrap();
-    assert!(
-        shown(&joined).starts_with("p 2+2 to p 4+0; a gets p; new-1 gets p; NoCapacity "),
-        "{}",
-        shown(&joined)
-    );
+    assert_starts(&shown(&joined), "p 2+2 to p 4+0; a gets p; new-1 gets p; NoCapacity ");
 }
 
 #[test]

@@ -214,8 +214,7 @@ fn conditions_say_what_is_frozen() {
     let check = |pool: &str, switches: &[Switch], ready: &str, frozen: &str| {
         let mut cluster = Cluster::of(pool);
         cluster.freeze(switches.iter().copied());
-        let said = cluster.told("p", ConditionType::Ready);
-        assert!(said.starts_with(ready), "{said}");
+        assert_starts(&cluster.told("p", ConditionType::Ready), ready);
         assert_eq!(cluster.told("p", ConditionType::Frozen), frozen);
     };
     let pool = "pool p 10.0.0.0/24 28";

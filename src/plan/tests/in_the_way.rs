@@ -13,7 +13,7 @@ fn check(cluster: &Cluster, parts: &[&str]) {
     let found = found(cluster);
     let [finding] = found.as_slice() else { panic!("{found:#?}") };
     for part in parts {
-        assert!(finding.contains(part), "{part:?} is not in {finding}");
+        assert_has(finding, part);
     }
 }
 

@@ -310,11 +310,7 @@ fn ciliumnodes_that_outlive_their_nodes_are_one_finding_with_the_command() {
         )
     );
     cluster.observe("node n0 1 @110");
-    assert!(
-        message(&cluster).starts_with("NodeMissing CiliumNode n1: 11 CiliumNodes"),
-        "{}",
-        message(&cluster)
-    );
+    assert_starts(&message(&cluster), "NodeMissing CiliumNode n1: 11 CiliumNodes");
     for number in 1..12_u32 {
         cluster.delete(Kind::CiliumNode, &format!("n{number}"), 120 + u64::from(number));
     }

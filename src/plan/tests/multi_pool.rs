@@ -11,6 +11,13 @@ use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{Settings, from_config};
 use crate::view::tally;
 
+/// A node with a claim, with a second one, and with a second one that its agent let go.
+const ONE: &str = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
+const TWO: &str =
+    "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
+const LEAVING: &str = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\n\
+                       claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95";
+
 fn cluster(text: &str) -> Cluster {
     Cluster::serving("multi-pool v4", text)
 }
@@ -94,8 +101,7 @@ fn an_agent_that_requests_nothing_is_a_finding_after_a_minute() {
     silent.pass(1);
     assert_eq!(silent.world.next_node().map(NodeName::as_str), Some("a"), "time alone wakes it");
     silent.expect("a", &format!("finding: NothingRequested; {waits}"));
-    let message = &silent.plan("a").findings[0].message;
-    assert!(message.contains("`ipam-multi-pool-pre-allocation`"), "{message}");
+    assert_has(&silent.plan("a").findings[0].message, "`ipam-multi-pool-pre-allocation`");
     // The question of the controller is no request of the agent.
     silent.observe("ciliumnode a @101 asked=90");
     silent.expect("a", &format!("finding: NothingRequested; {waits}"));
@@ -120,8 +126,7 @@ fn a_publication_keeps_what_is_of_other_pools() {
 
 #[test]
 fn a_served_node_grows_with_its_demand_alone() {
-    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
-    let mut cluster = cluster(&format!("{held}\nciliumnode a @90 need=14 has=10.0.0.0/28"));
+    let mut cluster = cluster(&format!("{ONE}\nciliumnode a @90 need=14 has=10.0.0.0/28"));
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @101 need=15 has=10.0.0.0/28");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a under default");
@@ -176,9 +181,7 @@ fn a_block_and_its_part_count_as_their_agent_counts_them() {
 
 #[test]
 fn a_block_that_the_agent_let_go_is_published_again_where_it_is_needed() {
-    let held =
-        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
-    let cluster = cluster(&format!("{held}\nciliumnode a @90 need=20 has=10.0.0.0/28"));
+    let cluster = cluster(&format!("{TWO}\nciliumnode a @90 need=20 has=10.0.0.0/28"));
     assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"default\"}");
 }
 
@@ -214,9 +217,7 @@ fn the_only_block_of_a_node_goes_back_when_its_agent_lets_it_go() {
     starting.looked_at(&[], 1);
     starting.expect("a", "read the claims of node a");
     // Somebody took all of it off, and the agent needs a part: its pods may be in any of it.
-    let needed =
-        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
-    cluster = self::cluster(&format!("{needed}\nciliumnode a @90 need=8 has=10.0.0.0/28,10.0.0.16/28"));
+    cluster = self::cluster(&format!("{TWO}\nciliumnode a @90 need=8 has=10.0.0.0/28,10.0.0.16/28"));
     cluster.observe("ciliumnode a @115 need=8");
     cluster.expect("a", "read the claims of node a");
     // A process that began later decides the same.
@@ -227,9 +228,7 @@ fn the_only_block_of_a_node_goes_back_when_its_agent_lets_it_go() {
 
 #[test]
 fn a_block_that_the_agent_let_go_cools_when_it_has_answered() {
-    let held =
-        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
-    let mut cluster = cluster(&format!("{held}\nciliumnode a @90 need=8 has=10.0.0.0/28"));
+    let mut cluster = cluster(&format!("{TWO}\nciliumnode a @90 need=8 has=10.0.0.0/28"));
     cluster.expect("a", "release 10.0.0.16/28 of node a (Reclaimed)");
     cluster.answered_with("claim 10.0.0.16/28 a 1 Releasing/Reclaimed @110");
     // The version without it, be it a later one, is no proof: the agent is asked.
@@ -269,9 +268,7 @@ fn a_block_that_the_agent_let_go_cools_though_pods_can_not_be_read() {
 /// An agent writes its CiliumNode too, and a conflict with a patch of ours costs it a minute.
 #[test]
 fn a_question_keeps_the_interval_between_writes() {
-    let held =
-        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
-    let mut cluster = cluster(&format!("{held}\nciliumnode a @90 need=20 has=10.0.0.0/28"));
+    let mut cluster = cluster(&format!("{TWO}\nciliumnode a @90 need=20 has=10.0.0.0/28"));
     cluster.expect("a", "publish [10.0.0.16/28] and 14 addresses on ciliumnode a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("claim 10.0.0.32/28 a 1 Releasing/Reclaimed @105");
@@ -284,10 +281,7 @@ fn a_question_keeps_the_interval_between_writes() {
 
 #[test]
 fn an_answer_to_an_earlier_question_proves_nothing() {
-    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
-    let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95";
-    let mut cluster =
-        cluster(&format!("{held}\n{leaving}\nciliumnode a @96 need=8 has=10.0.0.0/28 asked=94"));
+    let mut cluster = cluster(&format!("{LEAVING}\nciliumnode a @96 need=8 has=10.0.0.0/28 asked=94"));
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @120 need=8 has=10.0.0.0/28");
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95");
@@ -296,10 +290,8 @@ fn an_answer_to_an_earlier_question_proves_nothing() {
 /// What the answer still showed is given back later, and the agent may have missed that.
 #[test]
 fn an_answer_that_shows_the_block_does_not_prove_what_came_later() {
-    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
-    let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95";
     let both = "has=10.0.0.0/28,10.0.0.16/28";
-    let mut cluster = cluster(&format!("{held}\n{leaving}\nciliumnode a @96 need=8 {both} asked=95"));
+    let mut cluster = cluster(&format!("{LEAVING}\nciliumnode a @96 need=8 {both} asked=95"));
     cluster.observe(&format!("ciliumnode a @120 need=8 {both}"));
     cluster.observe("ciliumnode a @125 need=8 has=10.0.0.0/28");
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95");
@@ -308,10 +300,8 @@ fn an_answer_that_shows_the_block_does_not_prove_what_came_later() {
 /// What the answer itself gives back the agent takes again by itself as long as it has not heard of its own update.
 #[test]
 fn an_answer_that_gives_the_block_back_does_not_prove_that_it_is_off() {
-    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
-    let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95";
     let both = "has=10.0.0.0/28,10.0.0.16/28";
-    let mut cluster = cluster(&format!("{held}\n{leaving}\nciliumnode a @96 need=8 {both} asked=95"));
+    let mut cluster = cluster(&format!("{LEAVING}\nciliumnode a @96 need=8 {both} asked=95"));
     cluster.observe("ciliumnode a @120 need=8 has=10.0.0.0/28");
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95");
     cluster.observe("ciliumnode a @125 need=8 has=10.0.0.0/28 asked=95");
@@ -321,10 +311,9 @@ fn an_answer_that_gives_the_block_back_does_not_prove_that_it_is_off() {
 
 #[test]
 fn a_released_block_that_comes_back_is_held_again() {
-    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
     let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @85";
     let mut cluster =
-        cluster(&format!("{held}\n{leaving}\nciliumnode a @90 need=8 has=10.0.0.0/28,10.0.0.16/28"));
+        cluster(&format!("{ONE}\n{leaving}\nciliumnode a @90 need=8 has=10.0.0.0/28,10.0.0.16/28"));
     cluster.expect("a", "hold 10.0.0.16/28 for node a again");
 }
 
@@ -368,13 +357,11 @@ fn a_cidr_that_is_a_block_of_a_pool_is_claimed() {
 /// An agent that starts finds all that its pods may have, or it restores only some of them.
 #[test]
 fn a_recreated_ciliumnode_gets_every_block_back() {
-    let held =
-        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
-    let mut cluster = cluster(&format!("{held}\nciliumnode a @90 recreated"));
+    let mut cluster = cluster(&format!("{TWO}\nciliumnode a @90 recreated"));
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @101 recreated need=8");
     cluster.expect("a", "read the claims of node a");
-    let cluster = super::multi_pool::cluster(&format!("{held}\nciliumnode a @90 recreated need=8"));
+    let cluster = super::multi_pool::cluster(&format!("{TWO}\nciliumnode a @90 recreated need=8"));
     assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28, 10.0.0.16/28] {}");
 }
 

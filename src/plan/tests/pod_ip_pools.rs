@@ -79,7 +79,7 @@ fn tells(cluster: &Cluster, pool: &str, reason: &str, parts: &[&str]) {
     let (found, message) = told(cluster, pool);
     assert_eq!(found, reason, "{message}");
     for part in parts {
-        assert!(message.contains(part), "`{part}` is not in: {message}");
+        assert_has(&message, part);
     }
 }
 
@@ -105,7 +105,7 @@ fn with_bgp_nothing_is_given_under_a_name_whose_object_lacks_the_family() {
         );
         let share = Share { family: Family::V4, pod_ip_pool: Some("default".into()) };
         let why = why_no_block(&cluster.world, &"a".into(), &share);
-        assert!(why.starts_with("CiliumPodIPPool default has no spec.ipv4; the node gets no "), "{why}");
+        assert_starts(&why, "CiliumPodIPPool default has no spec.ipv4; the node gets no ");
         cluster.drain();
         shown(&mut cluster, "default v4=28 @120");
         assert_eq!(cluster.plan("a").requests()[0].to_string(), CLAIMS);

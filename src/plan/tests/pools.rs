@@ -104,7 +104,7 @@ fn a_deleted_pool_that_can_not_be_read_says_what_keeps_it_too() {
     assert!(ready.starts_with(kept), "{ready}");
     assert!(ready.ends_with("; the pool is unreadable: of no known form"), "{ready}");
     let draining = cluster.condition("p", ConditionType::Draining);
-    assert!(draining.starts_with("BlocksToLeave true: 1 block open to new pods"), "{draining}");
+    assert_starts(&draining, "BlocksToLeave true: 1 block open to new pods");
 }
 
 /// Whoever empties it says so. Its blocks stay where they are, and nobody else gets them.
@@ -292,8 +292,7 @@ fn of_several_older_pools_the_oldest_is_named() {
     let pool = between.pool.as_mut().expect("it is readable");
     pool.created = Timestamp::from_second(1).unwrap();
     cluster.world.observe(Observation::Applied(Box::new(Object::Pool(between))));
-    let said = cluster.condition("p", ConditionType::Overlapping);
-    assert!(said.contains("of the older pool oldest, which keeps"), "{said}");
+    assert_has(&cluster.condition("p", ConditionType::Overlapping), "of the older pool oldest, which keeps");
 }
 
 #[test]

@@ -78,13 +78,19 @@ impl Cluster {
         cluster
     }
 
-    /// The same, and the agent has answered that nothing of it is used, nor do the Pods of the node say so.
-    pub(super) fn answered() -> Self {
+    /// The same, and the agent has answered that nothing of it is used.
+    fn queried() -> Self {
         let mut cluster = Self::fenced();
         cluster.done(ASK, &[&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=marked")]);
         cluster.expect("a", "nothing");
         cluster.observe(&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32 ping=answered"));
         cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
+        cluster
+    }
+
+    /// The same, and no Pod of the node has an address of it.
+    pub(super) fn answered() -> Self {
+        let mut cluster = Self::queried();
         cluster.looked(&[]);
         cluster
     }

@@ -100,9 +100,7 @@ fn the_start_says_which_releases_there_are() {
     let lines = agents::lines(&cluster.world);
     let [unsupported, unknown, without_fence, full] = &lines[..] else { panic!("{lines:#?}") };
     assert!(unsupported.starts_with("1 node with Cilium 1.13.10 (c): agents of Cilium 1.13.10 overwrite "));
-    assert!(
-        unknown.starts_with("1 node with an unknown version of Cilium (e): the controller serves them like ")
-    );
+    assert_starts(unknown, "1 node with an unknown version of Cilium (e): the controller serves them like ");
     assert!(without_fence.starts_with("1 node with Cilium 1.12.19 (d): they get blocks; "));
     assert_eq!(full, "2 nodes with Cilium 1.17.8: fully supported");
 }

@@ -78,8 +78,7 @@ fn a_node_whose_new_claim_is_refused_gets_back_what_it_holds() {
 #[test]
 fn a_new_block_waits_for_the_labels_of_an_uninitialized_node() {
     let mut cluster = Cluster::of(&DRAINING.replace("node a 2", "node a 2 uninitialized"));
-    let waits = rendered(&cluster.plan("a"));
-    assert!(waits.starts_with("waits: "), "{waits}");
+    assert_starts(&rendered(&cluster.plan("a")), "waits: ");
     cluster.begin(&cluster.plan("a"));
     cluster.pass(60);
     cluster.expect("a", CLAIM);

@@ -372,8 +372,7 @@ fn a_second_speaker_is_a_finding_where_cilium_can_announce_blocks() {
     cluster.world.export_to_gobgp(policy(Announcing::Blocks, 100));
     let speaker = Speaker { name: "pods".to_owned(), announces_blocks: true };
     cluster.world.observe_speakers(SpeakerKind::Advertisement, SpeakerNews::Applied(speaker));
-    let plan = told(&routes(&cluster.world, cluster.now));
-    assert!(plan.contains("RouteAnnouncedTwice GoBGP gobgpd:50051"), "{plan}");
+    assert_has(&told(&routes(&cluster.world, cluster.now)), "RouteAnnouncedTwice GoBGP gobgpd:50051");
 }
 
 #[test]

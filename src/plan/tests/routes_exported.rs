@@ -92,9 +92,15 @@ fn writes(cluster: &Cluster, expected: &str) {
 #[track_caller]
 fn send(cluster: &mut Cluster, expected: &str) {
     let plan = planned(cluster, expected);
+    end(cluster, plan, &Answer::Done, &Seen::Nothing);
+}
+
+/// The decision is sent, and each of its requests ends with this answer.
+fn end(cluster: &mut Cluster, plan: RoutesPlan, answer: &Answer, seen: &Seen) {
     cluster.world.begin_routes(&plan, cluster.now);
     for request in plan.requests {
-        cluster.finish(request, Seen::Nothing);
+        let (answer, seen) = (answer.clone(), seen.clone());
+        cluster.world.finish(Outcome { request, answer, seen }, cluster.now);
     }
 }
 
@@ -104,11 +110,8 @@ fn node_is_gone(cluster: &mut Cluster, node: &str) {
     let plan = routes(&cluster.world, cluster.now);
     let [Request::Read(Read::Node(read, as_of))] = &plan.requests[..] else { panic!("{}", told(&plan)) };
     assert_eq!(read.as_str(), node);
-    cluster.world.begin_routes(&plan, cluster.now);
     let seen = found(Presence::Gone, as_of.number());
-    for request in plan.requests.clone() {
-        cluster.finish(request, seen.clone());
-    }
+    end(cluster, plan, &Answer::Done, &seen);
 }
 
 #[test]
@@ -203,11 +206,8 @@ fn a_changed_template_reaches_one_node_after_the_other() {
 fn sessions_that_are_refused_do_not_delay_prefixes() {
     let mut cluster = cluster(A, &["a host-a @95 10.0.0.0/26 sessions=old"]);
     let plan = planned(&cluster, "copy the template into FRRConfiguration of-a of node a");
-    cluster.world.begin_routes(&plan, cluster.now);
     let answer = Answer::Refused("the webhook says no".to_owned(), None);
-    for request in plan.requests {
-        cluster.world.finish(Outcome { request, answer: answer.clone(), seen: Seen::Nothing }, cluster.now);
-    }
+    end(&mut cluster, plan, &answer, &Seen::Nothing);
     let refused = "RouteRefused Node a: FRRConfiguration of-a of this node: the webhook says no";
     writes(&cluster, refused);
     shown(&mut cluster, "a host-a @97 10.0.0.0/26 10.0.0.64/26 sessions=old");
@@ -239,16 +239,11 @@ fn an_object_that_is_stored_otherwise_is_created_again_after_a_growing_pause() {
     for n_before in 0..6 {
         let plan = routes(&cluster.world, cluster.now);
         assert!(told(&plan).starts_with(creates), "{n_before}: {}", told(&plan));
-        cluster.world.begin_routes(&plan, cluster.now);
         let stored = configuration(&format!("a every @{}", 200 + n_before));
-        for request in plan.requests {
-            cluster.finish(request, Seen::Frr(Box::new(stored.clone())));
-        }
+        let uid = stored.uid.clone();
+        end(&mut cluster, plan, &Answer::Done, &Seen::Frr(Box::new(stored)));
         let plan = planned(&cluster, &format!("delete FRRConfiguration of-a of node a; {refused}"));
-        cluster.world.begin_routes(&plan, cluster.now);
-        for request in plan.requests {
-            cluster.finish(request, Seen::Deleted(stored.uid.clone()));
-        }
+        end(&mut cluster, plan, &Answer::Done, &Seen::Deleted(uid));
         writes(&cluster, refused);
         cluster.pass(if n_before < 5 { 8 } else { 3 });
     }
@@ -418,12 +413,8 @@ fn a_write_without_an_answer_is_reported_the_second_time_and_while_it_is_due() {
     let mut cluster = cluster(A, &["a host-a @95 10.0.0.0/26 sessions=old"]);
     for _ in 0..2 {
         let plan = planned(&cluster, "copy the template into FRRConfiguration of-a of node a");
-        cluster.world.begin_routes(&plan, cluster.now);
         let answer = Answer::Unknown("the webhook does not answer".to_owned());
-        for request in plan.requests {
-            let seen = Seen::Nothing;
-            cluster.world.finish(Outcome { request, answer: answer.clone(), seen }, cluster.now);
-        }
+        end(&mut cluster, plan, &answer, &Seen::Nothing);
         cluster.pass(3);
     }
     let plan = routes(&cluster.world, cluster.now);

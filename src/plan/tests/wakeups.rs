@@ -316,35 +316,35 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
+/// After each of these changes, which happen to an empty cluster, everybody decides again who decides differently.
+fn no_wake_up_is_lost(mode: &str, changes: &[Change]) -> Result<(), TestCaseError> {
+    let mut settled = Settled::of(mode, "", &[]);
+    for change in changes {
+        prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_change_wakes_all_that_decide_differently_then(changes in prop::collection::vec(change(), 1..24)) {
-        let mut settled = Settled::of("crd v4", "", &[]);
-        for change in &changes {
-            prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
-        }
+        no_wake_up_is_lost("crd v4", &changes)?;
     }
 
     #[test]
     fn any_change_in_multi_pool_mode_wakes_all_that_decide_differently_then(
         changes in prop::collection::vec(prop::sample::select(single_changes_in_multi_pool()), 1..24)
     ) {
-        let mut settled = Settled::of("multi-pool v4 bgp", "", &[]);
-        for change in &changes {
-            prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
-        }
+        no_wake_up_is_lost("multi-pool v4 bgp", &changes)?;
     }
 
     #[test]
     fn any_change_in_cluster_pool_mode_wakes_all_that_decide_differently_then(
         changes in prop::collection::vec(prop::sample::select(single_changes_in_cluster_pool()), 1..24)
     ) {
-        let mut settled = Settled::of("cluster-pool v4", "", &[]);
-        for change in &changes {
-            prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
-        }
+        no_wake_up_is_lost("cluster-pool v4", &changes)?;
     }
 
     #[test]
@@ -352,9 +352,6 @@ proptest! {
         mode in prop::sample::select(KUBERNETES.to_vec()),
         changes in prop::collection::vec(prop::sample::select(single_changes_in_kubernetes()), 1..24)
     ) {
-        let mut settled = Settled::of(mode, "", &[]);
-        for change in &changes {
-            prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
-        }
+        no_wake_up_is_lost(mode, &changes)?;
     }
 }

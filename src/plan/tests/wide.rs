@@ -37,10 +37,7 @@ fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
     // The pool that comes first gives none, and the next one does.
     cluster.expect("a", "claim 11.0.0.0/22 of pool q for node a");
     let said = cluster.condition("p", ConditionType::Ready);
-    assert!(
-        said.starts_with("BlockTooWide false: blocks are too wide for Cilium's mode crd: `spec"),
-        "{said}"
-    );
+    assert_starts(&said, "BlockTooWide false: blocks are too wide for Cilium's mode crd: `spec");
     assert!(said.contains("`spec.ipv4.blockSize` is 21, and the minimum is 22"), "{said}");
     assert!(cluster.condition("q", ConditionType::Ready).starts_with("Serving true"));
 
@@ -63,10 +60,8 @@ fn a_pool_whose_blocks_are_too_wide_offers_none() {
     let counts = cluster.status("p").families[&Family::V4];
     assert_eq!((counts.blocks, counts.held, counts.free), (1, 1, 0));
     assert_eq!((counts.unavailable, counts.addresses_free), (0, 0));
-    let exhausted = cluster.condition("p", ConditionType::Exhausted);
-    assert!(exhausted.starts_with("Closed false"), "{exhausted}");
-    let ready = cluster.condition("q", ConditionType::Ready);
-    assert!(ready.starts_with("FamilyMissing false"), "{ready}");
+    assert_starts(&cluster.condition("p", ConditionType::Exhausted), "Closed false");
+    assert_starts(&cluster.condition("q", ConditionType::Ready), "FamilyMissing false");
 }
 
 #[test]

@@ -132,10 +132,7 @@ fn pools_of_one_name_with_blocks_of_another_size_are_reported() {
         cluster.status(pool).conditions.remove(&ConditionType::MixedBlockSizes).map(|told| told.message)
     };
     let message = told(&cluster, "p").unwrap();
-    assert!(
-        message.contains("pools of the Cilium pool default have another block size: r (ipv4: /27)"),
-        "{message}"
-    );
+    assert_has(&message, "pools of the Cilium pool default have another block size: r (ipv4: /27)");
     assert!(told(&cluster, "r").unwrap().contains("p (ipv4: /28)"));
     assert_eq!(told(&cluster, "q"), None);
     while let Some(pool) = cluster.world.next_pool().cloned() {

@@ -9,6 +9,8 @@ const SECOND: &str = "10.1.0.0/28";
 
 /// Two pools, of which one takes its blocks back, and a node that has a block of each, whose agent runs.
 const POOLS: &str = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 draining";
+/// The same, and the other one has no more blocks.
+const FULL: &str = "pool p 10.0.0.0/28 28\npool q 10.1.0.0/24 28 draining";
 const NODE: &str = "node a 1\nagent a 1.20.2\nclaim 10.0.0.0/28 a 1 Held @30";
 const BOTH: &str = "has=10.0.0.0/28,10.1.0.0/28";
 
@@ -17,7 +19,12 @@ const RELEASE: &str = "release 10.1.0.0/28 of node a (Reclaimed)";
 impl Cluster {
     /// The node, in this version, with its second claim in this state.
     fn taking_off(state: &str, shown: &str) -> Self {
-        cluster(&format!("{POOLS}\n{NODE}\nclaim {SECOND} a 1 {state} of=q\nciliumnode a @90 {shown}"))
+        Self::in_pools(POOLS, state, shown)
+    }
+
+    /// The same with these pools.
+    fn in_pools(pools: &str, state: &str, shown: &str) -> Self {
+        cluster(&format!("{pools}\n{NODE}\nclaim {SECOND} a 1 {state} of=q\nciliumnode a @90 {shown}"))
     }
 
     /// The second claim is withdrawn, and the block was taken off with a question as of that.
@@ -69,8 +76,7 @@ fn a_block_that_was_removed_stays_with_a_ciliumnode_that_outlives_its_node() {
     let left = rendered(&cluster.plan("a"));
     assert!(!left.contains("cool"), "{left}");
     cluster.delete(Kind::CiliumNode, "a", 140);
-    let gone = rendered(&cluster.plan("a"));
-    assert!(gone.contains("hold 10.1.0.0/28 for node a again"), "{gone}");
+    assert_has(&rendered(&cluster.plan("a")), "hold 10.1.0.0/28 for node a again");
 }
 
 /// A hand takes all off, and the agent begins anew: it restores its pods from what it finds, and one of them may have
@@ -155,8 +161,7 @@ fn a_released_block_is_not_held_again_beside_what_somebody_else_gave() {
 #[test]
 fn a_block_of_a_deleted_pool_is_removed() {
     let pools = POOLS.replace("draining", "deleting");
-    let text = format!("{pools}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=8 {BOTH}");
-    let mut cluster = cluster(&text);
+    let mut cluster = Cluster::in_pools(&pools, "Held @31", &format!("need=8 {BOTH}"));
     cluster.looked(&[]);
     cluster.expect("a", RELEASE);
 }
@@ -180,8 +185,7 @@ fn a_block_in_which_a_pod_is_or_may_be_stays() {
 #[test]
 fn pods_that_were_read_before_the_claim_of_their_block_count() {
     let pools = POOLS.replace("draining", "deleting");
-    let claims = format!("claim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=8 {BOTH},10.2.0.0/28");
-    let mut cluster = cluster(&format!("{pools}\n{NODE}\n{claims}"));
+    let mut cluster = Cluster::in_pools(&pools, "Held @31", &format!("need=8 {BOTH},10.2.0.0/28"));
     cluster.looked(&[("10.1.0.3", "apps/one"), ("10.2.0.3", "apps/other")]);
     cluster.expect("a", "finding: DrainWaits");
     cluster.observe("claim 10.2.0.0/28 a 1 Held @101 of=q");
@@ -238,9 +242,7 @@ fn room_comes_first_and_is_published_with_it() {
 
 #[test]
 fn a_block_that_nobody_replaces_stays() {
-    let pools = "pool p 10.0.0.0/28 28\npool q 10.1.0.0/24 28 draining";
-    let text = format!("{pools}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=16 {BOTH}");
-    let mut cluster = cluster(&text);
+    let mut cluster = Cluster::in_pools(FULL, "Held @31", &format!("need=16 {BOTH}"));
     cluster.looked(&[]);
     cluster.expect("a", "finding: DrainWaits");
 }
@@ -248,11 +250,7 @@ fn a_block_that_nobody_replaces_stays() {
 /// Its node has come to need it while it was on its way off.
 #[test]
 fn a_withdrawn_block_that_nobody_replaces_is_held_again() {
-    let pools = "pool p 10.0.0.0/28 28\npool q 10.1.0.0/24 28 draining";
-    let text = format!(
-        "{pools}\n{NODE}\nclaim {SECOND} a 1 Releasing/Reclaimed @31 of=q\nciliumnode a @90 need=16 {BOTH}"
-    );
-    let mut cluster = cluster(&text);
+    let mut cluster = Cluster::in_pools(FULL, "Releasing/Reclaimed @31", &format!("need=16 {BOTH}"));
     cluster.looked(&[]);
     let unmet = "unmet: no pool of the node has a free ipv4 block of the Cilium pool default";
     cluster.expect("a", &format!("hold 10.1.0.0/28 for node a again; {unmet}"));
@@ -265,11 +263,10 @@ fn a_withdrawn_block_that_nobody_replaces_is_held_again() {
 /// The same where nobody is there to take it off from.
 #[test]
 fn a_withdrawn_block_that_is_needed_is_held_again_while_its_agent_is_down() {
-    let pools = "pool p 10.0.0.0/28 28\npool q 10.1.0.0/24 28 draining";
     let node = NODE.replace("1.20.2", "1.20.2 unready");
     let text = |need: &str| {
         format!(
-            "{pools}\n{node}\nclaim {SECOND} a 1 Releasing/Reclaimed @31 of=q\nciliumnode a @90 {need} {BOTH}"
+            "{FULL}\n{node}\nclaim {SECOND} a 1 Releasing/Reclaimed @31 of=q\nciliumnode a @90 {need} {BOTH}"
         )
     };
     let unmet = "unmet: no pool of the node has a free ipv4 block of the Cilium pool default";
@@ -328,10 +325,8 @@ fn a_refused_block_is_held_again_when_its_pool_or_its_agent_is_another() {
 #[test]
 fn a_withdrawn_block_of_a_pool_that_keeps_it_is_held_again() {
     let pools = POOLS.replace(" draining", "");
-    let text = format!(
-        "{pools}\n{NODE}\nclaim {SECOND} a 1 Releasing/Reclaimed @31 of=q\nciliumnode a @90 need=8 {BOTH}"
-    );
-    cluster(&text).expect("a", "hold 10.1.0.0/28 for node a again");
+    Cluster::in_pools(&pools, "Releasing/Reclaimed @31", &format!("need=8 {BOTH}"))
+        .expect("a", "hold 10.1.0.0/28 for node a again");
 }
 
 /// A hand may have taken off what its agent goes on with.

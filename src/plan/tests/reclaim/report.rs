@@ -68,10 +68,7 @@ fn a_block_tells_which_pods_it_waits_for_until_they_have_ended() {
 /// Nobody knows of such a pod but this process; whoever does not leaves it alone.
 #[test]
 fn a_pod_that_its_agent_does_not_list_is_reported_until_the_block_is_held_again() {
-    let mut cluster = Cluster::fenced();
-    cluster.done(ASK, &[&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=marked")]);
-    cluster.observe(&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32 ping=answered"));
-    cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
+    let mut cluster = Cluster::queried();
     cluster.looked(&[("10.0.0.20", "apps/web-0")]);
     let unlisted =
         "10.0.0.16/28: pods have addresses of it that the agent does not list (1, 10.0.0.20 apps/web-0)";

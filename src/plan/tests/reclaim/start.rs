@@ -130,8 +130,7 @@ fn agents_of_some_releases_have_to_be_asked_for() {
 
 #[test]
 fn no_more_blocks_begin_than_a_minute_allows_until_somebody_has_looked() {
-    let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 reclaim=enabled");
-    cluster.wait_until_surplus();
+    let mut cluster = Cluster::surplus();
     let policy =
         Policy { reclaim: ReclaimPolicy { per_minute: 1, ..ReclaimPolicy::DEFAULT }, ..Policy::DEFAULT };
     let decide = |cluster: &Cluster| node(&cluster.world, &"a".into(), policy, cluster.now);

@@ -4,9 +4,7 @@ use super::*;
 
 #[test]
 fn a_block_leaves_step_by_step_and_cools() {
-    let mut cluster = Cluster::releasing();
-    cluster.done(CONFIRM, &[&format!("ciliumnode a @117 {FENCED} used=10.0.0.0/32 released=10.0.0.16/28")]);
-    cluster.observe("claim 10.0.0.0/28 a 1 Held @117");
+    let mut cluster = Cluster::confirmed();
     cluster.done(TAKE_OFF, &["ciliumnode a @118 10.0.0.0/28 used=10.0.0.0/32 released=10.0.0.16/28"]);
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @119 10.0.0.0/28 used=10.0.0.0/32");
@@ -32,11 +30,7 @@ fn a_new_block_does_not_wait_until_another_has_left() {
 /// One patch asks for all addresses and ends the question, whose answer has served its purpose.
 #[test]
 fn the_marks_replace_the_question() {
-    let mut cluster = Cluster::fenced();
-    cluster.done(ASK, &[&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=marked")]);
-    cluster.observe(&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32 ping=answered"));
-    cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
-    cluster.looked(&[]);
+    let cluster = Cluster::answered();
     let plan = cluster.plan("a");
     let [Request::Write(Write::Withdraw(mark))] = plan.requests() else { panic!("{}", rendered(&plan)) };
     let CarrierChange::Crd(CrdChange::Marks(marks)) = &mark.change else { panic!("{mark:?}") };
@@ -47,9 +41,7 @@ fn the_marks_replace_the_question() {
 /// A question that was open before the fence may be answered by what was used before it.
 #[test]
 fn a_fence_waits_for_the_end_of_an_open_question() {
-    let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 reclaim=enabled");
-    cluster.wait_until_surplus();
-    cluster.done(DRAIN, &["claim 10.0.0.16/28 a 1 Draining @110"]);
+    let mut cluster = Cluster::draining();
     cluster.observe(&format!("ciliumnode a @111 {BOTH} used=10.0.0.0/32 ping=marked"));
     cluster.expect("a", "nothing");
     cluster.observe(&format!("ciliumnode a @112 {BOTH} used=10.0.0.0/32 ping=answered"));
@@ -83,19 +75,14 @@ fn an_answer_to_a_question_that_was_asked_of_nobody_known_does_not_count() {
 /// Rule 4: a replica that has not heard that the claim is held again must not close its block.
 #[test]
 fn each_step_waits_until_the_claims_are_known_as_of_the_version() {
-    let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 reclaim=enabled");
-    cluster.wait_until_surplus();
-    cluster.done(DRAIN, &["claim 10.0.0.16/28 a 1 Draining @110"]);
+    let mut cluster = Cluster::draining();
     cluster.observe(&format!("ciliumnode a @120 {BOTH} used=10.0.0.0/32"));
     cluster.expect("a", "read the claims of node a");
 }
 
 #[test]
 fn a_pod_that_the_agent_does_not_list_keeps_its_block() {
-    let mut cluster = Cluster::fenced();
-    cluster.done(ASK, &[&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=marked")]);
-    cluster.observe(&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32 ping=answered"));
-    cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
+    let mut cluster = Cluster::queried();
     cluster.looked(&[("10.0.0.20", "apps/web-0")]);
     let plan = cluster.plan("a");
     assert_eq!(rendered(&plan), "clear the usage query on CiliumNode a; finding: DrainWaits");
@@ -112,10 +99,7 @@ fn a_pod_that_the_agent_does_not_list_keeps_its_block() {
 /// The watch of the agents' Pods may be late: it has restarted, and nobody knows what it used before.
 #[test]
 fn an_agent_that_the_read_finds_restarted_is_not_asked() {
-    let mut cluster = Cluster::fenced();
-    cluster.done(ASK, &[&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=marked")]);
-    cluster.observe(&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32 ping=answered"));
-    cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
+    let mut cluster = Cluster::queried();
     cluster.expect("a", LOOK);
     let Request::Read(read) = cluster.in_flight.remove(0) else { unreachable!() };
     let Read::PodsOf(_, after) = read else { unreachable!() };
@@ -200,17 +184,8 @@ fn the_pods_that_a_block_waits_for_are_named() {
     cluster.observe(&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32,10.0.0.18/31"));
     cluster.observe("claim 10.0.0.0/28 a 1 Held @112");
     let read = Read::PodsOf("a".into(), AnyRevision::of(Kind::CiliumNode, 112));
-    let plan = cluster.plan("a");
-    assert_eq!(plan.requests(), [Request::from(read.clone())]);
-    cluster.begin(&plan);
-    cluster.in_flight.clear();
-    let holders = [("10.0.0.18".parse().unwrap(), "apps/web-0".to_owned())].into();
-    let agents = cluster.world.agents_on(&"a".into()).cloned().collect();
-    let after = AnyRevision::of(Kind::CiliumNode, 112);
-    cluster.finish(
-        read.into(),
-        Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 0, n_starting: 0 } },
-    );
+    assert_eq!(cluster.plan("a").requests(), [Request::from(read)]);
+    cluster.looked(&[("10.0.0.18", "apps/web-0")]);
     let plan = cluster.plan("a");
     assert_eq!(rendered(&plan), "finding: DrainWaits");
     assert_eq!(
@@ -226,9 +201,7 @@ fn the_pods_that_a_block_waits_for_are_named() {
 /// changes. A question that is open for so long is ended, which is such a change, and asked anew.
 #[test]
 fn a_question_whose_answer_was_lost_is_asked_again() {
-    let mut cluster = Cluster::releasing();
-    cluster.done(CONFIRM, &[&format!("ciliumnode a @117 {FENCED} used=10.0.0.0/32 released=10.0.0.16/28")]);
-    cluster.observe("claim 10.0.0.0/28 a 1 Held @117");
+    let mut cluster = Cluster::confirmed();
     let off = "10.0.0.0/28 used=10.0.0.0/32 released=10.0.0.16/28";
     cluster.done(TAKE_OFF, &[&format!("ciliumnode a @118 {off}")]);
     cluster.expect("a", "nothing");
@@ -242,9 +215,7 @@ fn a_question_whose_answer_was_lost_is_asked_again() {
 
 #[test]
 fn a_fence_does_not_wait_for_an_answer_that_was_lost() {
-    let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 reclaim=enabled");
-    cluster.wait_until_surplus();
-    cluster.done(DRAIN, &["claim 10.0.0.16/28 a 1 Draining @110"]);
+    let mut cluster = Cluster::draining();
     cluster.observe(&format!("ciliumnode a @111 {BOTH} used=10.0.0.0/32 ping=marked"));
     cluster.expect("a", "nothing");
     cluster.pass(60);
