@@ -6,6 +6,8 @@ use crate::model::request::Read;
 use crate::view::overview::overview;
 use crate::view::{agents, snapshot, tally};
 
+const AT_LIMIT: &str = "unmet: the node has the maximum of ipv4 blocks or addresses that its first pool allows; finding: NodeAtLimit";
+
 #[test]
 fn a_first_set_that_cannot_be_completed_is_kept_and_named() {
     // An agent can't start with two addresses, and the pool has no other block.
@@ -57,10 +59,7 @@ fn a_pool_that_is_merely_full_still_sizes_its_nodes() {
         "served a @50 10.0.0.0/28 used=14\nnode b 1\npool a 10.1.0.0/28 28 maxBlocks=1\n\
          claim 10.1.0.0/28 b 1 Held @41\npool p 10.0.0.0/26 28",
     );
-    cluster.expect(
-        "a",
-        "unmet: the node has the maximum of ipv4 blocks or addresses that its first pool allows; finding: NodeAtLimit",
-    );
+    cluster.expect("a", AT_LIMIT);
 }
 
 /// Its limits would only be blamed for what their pool can't give anyway.
@@ -327,10 +326,7 @@ fn a_node_is_at_its_limit_whatever_is_withheld_of_the_next_block() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/28 30 maxAddresses=7\nserved a @50 10.0.0.0/30 used=4\nnode b 1 own=10.0.0.4/31",
     );
-    cluster.expect(
-        "a",
-        "unmet: the node has the maximum of ipv4 blocks or addresses that its first pool allows; finding: NodeAtLimit",
-    );
+    cluster.expect("a", AT_LIMIT);
 }
 
 /// The first of the free blocks that `p` has offers one address only, its second all of its two, and no third is
@@ -463,9 +459,7 @@ fn a_block_that_is_given_away_is_offered_no_longer_though_useless_ones_are_free(
 #[test]
 fn a_node_that_can_not_start_within_its_limits_looks_again_when_a_block_is_taken() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/31 31 maxBlocks=1\nnode a 1\nciliumnode a @50");
-    let at_limit = "unmet: the node has the maximum of ipv4 blocks or addresses that its first pool allows; \
-         finding: NodeAtLimit";
-    cluster.expect("a", at_limit);
+    cluster.expect("a", AT_LIMIT);
     cluster.observe("claim 10.0.0.0/31 b 2 Held @101");
     cluster.pass(1);
     assert!(cluster.drain().contains(&"a".to_owned()));

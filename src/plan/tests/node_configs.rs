@@ -40,6 +40,9 @@ fn multi_pool(text: &str) -> Cluster {
     Cluster::serving("multi-pool v4", text)
 }
 
+const ASIDE: &str =
+    "finding: OtherSettings; waits: a CiliumNodeConfig gives this node settings that are not supported";
+
 const NODES: &str =
     "pool p 10.0.0.0/24 28\nnode a 1 zone=z\nnode b 2\nciliumnode a @90 mars=8\nciliumnode b @91 need=8";
 
@@ -110,11 +113,9 @@ fn labels_decide_again_what_is_set_for_a_node() {
 /// An agent in another mode reads other fields, and somebody else may write these.
 #[test]
 fn a_node_in_another_mode_is_left_alone() {
-    let aside =
-        "finding: OtherSettings; waits: a CiliumNodeConfig gives this node settings that are not supported";
     let mut cluster = multi_pool(NODES);
     listed(&mut cluster, &["rack zone=z ipam=cluster-pool"]);
-    cluster.expect("a", aside);
+    cluster.expect("a", ASIDE);
     let plan = cluster.plan("a");
     for part in ["CiliumNodeConfig rack sets `ipam: cluster-pool`", "`ipam: multi-pool`", "keeps its blocks"]
     {
@@ -128,13 +129,13 @@ fn a_node_in_another_mode_is_left_alone() {
     cluster.in_flight.clear();
     let mut crd = Cluster::of("pool p 10.0.0.0/24 28\nnode a 1 zone=z\nciliumnode a @90");
     listed(&mut crd, &["rack zone=z ipam=kubernetes"]);
-    crd.expect("a", aside);
+    crd.expect("a", ASIDE);
     // What it holds it keeps, and when its Node is gone that goes as ever.
     let mut held = multi_pool(
         "pool p 10.0.0.0/24 28\nnode a 1 zone=z\nciliumnode a @90 need=8\nclaim 10.0.0.0/28 a 1 Held @80",
     );
     listed(&mut held, &["rack zone=z ipam=cluster-pool"]);
-    held.expect("a", aside);
+    held.expect("a", ASIDE);
     held.delete(Kind::Node, "a", 95);
     assert!(!rendered(&held.plan("a")).contains("OtherSettings"));
 }
@@ -150,10 +151,7 @@ fn a_node_gets_blocks_of_the_families_that_its_agent_runs() {
     }
     let mut cluster = Cluster::serving("crd v4 v6", text);
     listed(&mut cluster, &["rack zone=z enable-ipv6=false enable-ipv4=false"]);
-    cluster.expect(
-        "a",
-        "finding: OtherSettings; waits: a CiliumNodeConfig gives this node settings that are not supported",
-    );
+    cluster.expect("a", ASIDE);
 }
 
 /// A pool tells of the families that the agents of its nodes run, which need not be those of most agents.

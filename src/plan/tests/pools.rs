@@ -283,7 +283,6 @@ fn a_pool_says_which_family_its_nodes_lack() {
     );
 }
 
-/// How far the blocks of a pool are that are to leave, and what keeps the others.
 /// The younger of the two others declares the range as well, and has nothing of it to give either.
 #[test]
 fn of_several_older_pools_the_oldest_is_named() {
@@ -295,6 +294,7 @@ fn of_several_older_pools_the_oldest_is_named() {
     assert_has(&cluster.condition("p", ConditionType::Overlapping), "of the older pool oldest, which keeps");
 }
 
+/// How far the blocks of a pool are that are to leave, and what keeps the others.
 #[test]
 fn a_pool_says_how_far_its_blocks_are_that_are_to_leave() {
     let text = "node a 1\nnode b 1\nnode c 1\n\

@@ -19,6 +19,8 @@ pub(super) const FENCED: &str = "10.0.0.0/28 10.0.0.16/28 fenced=10.0.0.16/28";
 pub(super) const DRAIN: &str = "drain 10.0.0.16/28 of node a";
 pub(super) const FENCE: &str = "close [10.0.0.16/28] on CiliumNode a to new pods";
 pub(super) const ASK: &str = "send a usage query to the agent of node a";
+const END_QUERY: &str = "clear the usage query on CiliumNode a";
+const TOUCH: &str = "touch ciliumnode a to get a later version";
 const LOOK: &str = "read the pods of node a";
 pub(super) const MARK: &str = "ask the agent of node a to release [10.0.0.16/28]";
 const RELEASE: &str = "release 10.0.0.16/28 of node a (Reclaimed)";

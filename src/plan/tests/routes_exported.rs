@@ -14,6 +14,8 @@ use crate::world::frr::Exporting;
 const A: &str = "pool p 10.0.0.0/24 26\nnode a 1 label=kubernetes.io/hostname=host-a\nciliumnode a @90 10.0.0.0/26\n\
                  claim 10.0.0.0/26 a 1 Held @80";
 
+const LOST: &str = "pool p 10.0.0.0/24 26\nclaim 10.0.0.0/26 a 1 Releasing/NodeGone @80";
+
 fn sessions(text: &str) -> Sessions {
     text.to_owned().into()
 }
@@ -309,8 +311,7 @@ fn an_exporter_that_is_to_be_removed_withdraws_its_prefixes_and_deletes_its_obje
 /// A block is off its lost node, and its route is not gone.
 #[test]
 fn a_block_cools_only_when_its_route_is_gone() {
-    let lost = "pool p 10.0.0.0/24 26\nclaim 10.0.0.0/26 a 1 Releasing/NodeGone @80";
-    let mut cluster = cluster(lost, &["a host-a @70 10.0.0.0/26"]);
+    let mut cluster = cluster(LOST, &["a host-a @70 10.0.0.0/26"]);
     running(&mut cluster, "a", "10.0.0.0/25");
     cluster.expect("a", "waits: it has no Node");
     node_is_gone(&mut cluster, "a");
@@ -328,8 +329,7 @@ fn a_block_cools_only_when_its_route_is_gone() {
 
 #[test]
 fn a_daemon_that_does_not_answer_delays_a_block_for_ten_minutes() {
-    let lost = "pool p 10.0.0.0/24 26\nclaim 10.0.0.0/26 a 1 Releasing/NodeGone @80";
-    let mut cluster = cluster(lost, &[]);
+    let mut cluster = cluster(LOST, &[]);
     shown(&mut cluster, "template @90");
     running(&mut cluster, "a", "10.0.0.0/26");
     cluster.expect("a", "waits: it has no Node");
@@ -372,8 +372,7 @@ fn each_block_waits_its_own_ten_minutes_and_only_for_the_daemon() {
 
 #[test]
 fn an_object_without_its_labels_is_still_one_that_may_announce() {
-    let lost = "pool p 10.0.0.0/24 26\nclaim 10.0.0.0/26 a 1 Releasing/NodeGone @80";
-    let mut cluster = cluster(lost, &[]);
+    let mut cluster = cluster(LOST, &[]);
     let stripped = FrrConfiguration { of_node: None, ..configuration("a host-a @95 10.0.0.0/26") };
     cluster.world.observe_frr_configurations(FrrConfigurationNews::Applied(Box::new(stripped)));
     cluster.expect("a", "waits: it has no Node");

@@ -6,15 +6,13 @@ use super::*;
 use crate::model::finding::FindingKind;
 use crate::model::status::capped_count;
 
+const CLAIMS: &str = "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a";
 const BOTH: &str = "pool p 10.0.0.0/8 16\npool q fd00::/48 64\nnode a 1\n";
 
 #[test]
 fn cluster_pool_gives_what_a_node_gets_from_kubernetes() {
     let mut cluster = Cluster::serving("cluster-pool v4 v6", &format!("{BOTH}ciliumnode a @99 bare"));
-    cluster.expect_after_claims(
-        "a",
-        "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a",
-    );
+    cluster.expect_after_claims("a", CLAIMS);
     let claims = "claim 10.0.0.0/16 a 1 Held @102\nclaim fd00::/64 a 1 Held @103";
     let mut cluster =
         Cluster::serving("cluster-pool v4 v6", &format!("{BOTH}ciliumnode a @99 bare\n{claims}"));
@@ -24,10 +22,7 @@ fn cluster_pool_gives_what_a_node_gets_from_kubernetes() {
 #[test]
 fn kubernetes_gives_the_same() {
     let mut cluster = Cluster::serving("kubernetes v4 v6", BOTH);
-    cluster.expect_after_claims(
-        "a",
-        "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a",
-    );
+    cluster.expect_after_claims("a", CLAIMS);
 }
 
 #[test]

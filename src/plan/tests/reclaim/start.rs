@@ -104,10 +104,7 @@ fn nothing_begins_while_it_is_not_known_what_the_agent_uses() {
     cluster.expect("a", "nothing");
     cluster.observe_agents(AgentNews::Applied(agent("agent a 1.20.2 unready")));
     cluster.observe(&format!("ciliumnode a @102 {BOTH} used=unknown ping=answered"));
-    cluster.done(
-        "clear the usage query on CiliumNode a",
-        &[&format!("ciliumnode a @103 {BOTH} used=10.0.0.0/31")],
-    );
+    cluster.done(END_QUERY, &[&format!("ciliumnode a @103 {BOTH} used=10.0.0.0/31")]);
     cluster.expect_for(1200, "a", "nothing");
     cluster.observe_agents(AgentNews::Applied(agent("agent a 1.20.2 restarts=1")));
     cluster.expect("a", ASK);

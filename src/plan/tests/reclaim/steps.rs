@@ -45,10 +45,7 @@ fn a_fence_waits_for_the_end_of_an_open_question() {
     cluster.observe(&format!("ciliumnode a @111 {BOTH} used=10.0.0.0/32 ping=marked"));
     cluster.expect("a", "nothing");
     cluster.observe(&format!("ciliumnode a @112 {BOTH} used=10.0.0.0/32 ping=answered"));
-    cluster.done(
-        "clear the usage query on CiliumNode a",
-        &[&format!("ciliumnode a @113 {BOTH} used=10.0.0.0/32")],
-    );
+    cluster.done(END_QUERY, &[&format!("ciliumnode a @113 {BOTH} used=10.0.0.0/32")]);
     cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
     cluster.expect("a", FENCE);
 }
@@ -59,17 +56,14 @@ fn an_answer_to_a_question_that_was_asked_of_nobody_known_does_not_count() {
     let mut cluster = Cluster::fenced();
     cluster.observe(&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=answered"));
     cluster.observe("claim 10.0.0.0/28 a 1 Held @112");
-    cluster.done(
-        "clear the usage query on CiliumNode a",
-        &[&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32")],
-    );
+    cluster.done(END_QUERY, &[&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32")]);
     cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
     cluster.done(ASK, &[&format!("ciliumnode a @114 {FENCED} used=10.0.0.0/32 ping=marked")]);
     // It was asked, and restarts before it answers; the news of the answer is the last to come.
     cluster.observe_agents(AgentNews::Applied(agent("agent a 1.20.2 restarts=1")));
     cluster.observe(&format!("ciliumnode a @115 {FENCED} used=10.0.0.0/32 ping=answered"));
     cluster.observe("claim 10.0.0.0/28 a 1 Held @115");
-    cluster.expect("a", "clear the usage query on CiliumNode a");
+    cluster.expect("a", END_QUERY);
 }
 
 /// Rule 4: a replica that has not heard that the claim is held again must not close its block.
@@ -147,10 +141,7 @@ fn a_consent_from_before_the_last_version_of_the_claim_is_shown_once_more() {
     let mut cluster = Cluster::ready();
     cluster.observe("claim 10.0.0.16/28 a 1 Draining @116");
     cluster.looked(&[]);
-    cluster.done(
-        "touch ciliumnode a to get a later version",
-        &[&format!("ciliumnode a @117 {FENCED} used=10.0.0.0/32 ready=10.0.0.16/28")],
-    );
+    cluster.done(TOUCH, &[&format!("ciliumnode a @117 {FENCED} used=10.0.0.0/32 ready=10.0.0.16/28")]);
     cluster.observe("claim 10.0.0.0/28 a 1 Held @117");
     cluster.looked(&[]);
     cluster.expect("a", RELEASE);
@@ -166,7 +157,7 @@ fn a_block_whose_consent_is_gone_before_it_is_off_is_held_again() {
     cluster.looked(&[]);
     cluster.observe(&format!("ciliumnode a @116 {FENCED} used=10.0.0.0/32 ready=10.0.0.16/29"));
     cluster.observe("claim 10.0.0.16/28 a 1 Releasing/Reclaimed @117");
-    cluster.expect("a", "touch ciliumnode a to get a later version");
+    cluster.expect("a", TOUCH);
 }
 
 #[test]
@@ -209,7 +200,7 @@ fn a_question_whose_answer_was_lost_is_asked_again() {
     cluster.done(ASK, &[&format!("ciliumnode a @119 {off} ping=marked")]);
     cluster.expect_for(59, "a", "nothing");
     cluster.pass(1);
-    cluster.done("clear the usage query on CiliumNode a", &[&format!("ciliumnode a @120 {off}")]);
+    cluster.done(END_QUERY, &[&format!("ciliumnode a @120 {off}")]);
     cluster.expect("a", ASK);
 }
 
@@ -219,10 +210,7 @@ fn a_fence_does_not_wait_for_an_answer_that_was_lost() {
     cluster.observe(&format!("ciliumnode a @111 {BOTH} used=10.0.0.0/32 ping=marked"));
     cluster.expect("a", "nothing");
     cluster.pass(60);
-    cluster.done(
-        "clear the usage query on CiliumNode a",
-        &[&format!("ciliumnode a @113 {BOTH} used=10.0.0.0/32")],
-    );
+    cluster.done(END_QUERY, &[&format!("ciliumnode a @113 {BOTH} used=10.0.0.0/32")]);
     cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
     cluster.expect("a", FENCE);
 }
