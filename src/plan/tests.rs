@@ -49,7 +49,7 @@ use crate::model::plan::{NodePlan, PoolPlan, Scope, Verdict, Wait};
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
-use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Target, Write};
+use crate::model::request::{ClaimChange, ClaimUpdate, Publication, Read, Request, Target, Write};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::status::{ConditionType, PoolStatus};
 use crate::model::time::{Now, Timestamp};
@@ -314,6 +314,13 @@ impl Cluster {
 /// The answer to a read of a Node whose claims are known as of this revision.
 fn found(presence: Presence, as_of: u64) -> Seen {
     Seen::Node { as_of: Revision::of(as_of), read_at: Revision::of(u64::MAX), presence }
+}
+
+/// The only request of a plan, which publishes.
+#[track_caller]
+fn publication(plan: &NodePlan) -> &Publication {
+    let [Request::Write(Write::Publish(publication))] = plan.requests() else { panic!("{}", rendered(plan)) };
+    publication
 }
 
 /// The only finding of a plan.

@@ -13,9 +13,7 @@ fn cluster(text: &str) -> Cluster {
 /// The podCIDRs of the patch that is decided.
 #[track_caller]
 fn published(plan: &NodePlan) -> Vec<String> {
-    let [Request::Write(Write::Publish(publication))] = plan.requests() else {
-        panic!("{}", rendered(plan));
-    };
+    let publication = publication(plan);
     let CarrierChange::ClusterPool(pod_cidrs) = &publication.change else { panic!("{publication:?}") };
     pod_cidrs.iter().map(ToString::to_string).collect()
 }

@@ -9,9 +9,7 @@ fn cluster(text: &str) -> Cluster {
 /// The patch that is decided: the uid, the version and the podCIDRs in it.
 #[track_caller]
 fn published(plan: &NodePlan) -> String {
-    let [Request::Write(Write::Publish(publication))] = plan.requests() else {
-        panic!("{}", rendered(plan));
-    };
+    let publication = publication(plan);
     let CarrierChange::Kubernetes(cidrs) = &publication.change else { panic!("{publication:?}") };
     let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
     format!("{} @{}: {}", publication.uid, publication.revision, cidrs.join(" "))

@@ -27,10 +27,7 @@ pub(super) fn object(line: &str) -> Object {
         "node" => Object::Node(Node {
             name: words[1].into(),
             uid: words[2].into(),
-            revision: words
-                .iter()
-                .find_map(|word| word.strip_prefix('@'))
-                .map_or(Revision::of(1), |revision| Revision::of(revision.parse().unwrap())),
+            revision: Revision::of(number(&words, "@", 1).into()),
             created: Timestamp::from_second(number(&words, "created=", 0).into()).unwrap(),
             deleting: words.contains(&"deleting"),
             uninitialized: words.contains(&"uninitialized"),
@@ -120,8 +117,7 @@ pub(super) fn agent(line: &str) -> AgentPod {
 }
 
 pub(super) fn revision(words: &[&str]) -> Revision {
-    let found = words.iter().find_map(|word| word.strip_prefix('@'));
-    Revision::of(found.expect("an object has a revision").parse().unwrap())
+    Revision::of(value(words, "@").expect("an object has a revision").parse().unwrap())
 }
 
 /// CIDRs that are separated by commas.
@@ -135,9 +131,7 @@ pub(super) fn addresses(block: Cidr) -> Vec<IpAddr> {
 
 /// The addresses of `own=`.
 fn own(words: &[&str]) -> Vec<IpAddr> {
-    let cidr = words.iter().find_map(|word| word.strip_prefix("own="));
-    let cidr: Option<Cidr> = cidr.map(|cidr| cidr.parse().unwrap());
-    cidr.into_iter().flat_map(|cidr| AddressSet::from_iter([cidr]).iter().collect::<Vec<_>>()).collect()
+    value(words, "own=").into_iter().flat_map(cidrs).flat_map(addresses).collect()
 }
 
 fn unreadable(words: &[&str]) -> Object {
@@ -227,11 +221,7 @@ fn pool(words: &[&str]) -> Object {
     Object::Pool(PoolObject {
         name: pool.name.clone(),
         uid: pool.uid.clone(),
-        revision: if words.iter().any(|word| word.starts_with('@')) {
-            revision(words)
-        } else {
-            Revision::of(1)
-        },
+        revision: Revision::of(number(words, "@", 1).into()),
         deleting: pool.deleting,
         finalizers: Vec::new(),
         pool: if words.contains(&"invalid") {
@@ -258,17 +248,16 @@ fn pool(words: &[&str]) -> Object {
 fn cilium_node(words: &[&str]) -> Object {
     let pod_cidrs: Vec<Cidr> = words.iter().filter_map(|word| word.parse().ok()).collect();
     let pool: AddressSet = pod_cidrs.iter().copied().collect();
-    let used = match words.iter().find_map(|word| word.strip_prefix("used=")) {
+    let used = match value(words, "used=") {
         Some("unknown") => None,
         Some(listed) if listed.contains('/') => Some(cidrs(listed).collect()),
         count => Some(pool.iter().take(count.map_or(0, |count| count.parse().unwrap())).collect()),
     };
-    let mut marks: BTreeMap<IpAddr, ReleaseMark> =
-        match words.iter().find_map(|word| word.strip_prefix("ping=")) {
-            Some("marked") => [(QUERY_ADDRESS, ReleaseMark::Marked)].into(),
-            Some(_) => [(QUERY_ADDRESS, ReleaseMark::DoNotRelease)].into(),
-            None => BTreeMap::new(),
-        };
+    let mut marks: BTreeMap<IpAddr, ReleaseMark> = match value(words, "ping=") {
+        Some("marked") => [(QUERY_ADDRESS, ReleaseMark::Marked)].into(),
+        Some(_) => [(QUERY_ADDRESS, ReleaseMark::DoNotRelease)].into(),
+        None => BTreeMap::new(),
+    };
     let mut pool = pool;
     for (key, mark) in [
         ("marked=", ReleaseMark::Marked),
@@ -335,10 +324,7 @@ fn claim(words: &[&str]) -> Object {
         revision: revision(words),
         created: Timestamp::from_second(number(words, "created=", 0).into()).unwrap(),
         deleting: words.contains(&"deleting"),
-        finalizers: match words.iter().find_map(|word| word.strip_prefix("finalizer=")) {
-            Some(finalizer) => vec![finalizer.to_owned()],
-            None => vec![Claim::FINALIZER.to_owned()],
-        },
+        finalizers: vec![value(words, "finalizer=").unwrap_or(Claim::FINALIZER).to_owned()],
         status: crate::model::status::ClaimStatus::default(),
     })
 }

@@ -22,9 +22,7 @@ fn claimed(cluster: &mut Cluster, line: &str) {
 #[track_caller]
 fn expect_new_block_in_front(cluster: &Cluster) {
     let plan = cluster.plan("a");
-    let [Request::Write(Write::Publish(publication))] = plan.requests() else {
-        panic!("{}", rendered(&plan));
-    };
+    let publication = publication(&plan);
     let CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries, .. }) = &publication.change else {
         panic!("{publication:?}");
     };
