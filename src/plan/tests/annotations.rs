@@ -145,16 +145,14 @@ fn what_the_agent_took_stays_its_own_whatever_the_node_says_now() {
     }
     // What agents do not read has replaced nothing, and podCIDRs never change.
     let text = "pool p 10.0.0.0/27 28\nnode a 1 has=10.9.0.0/28 @7\nclaim 10.0.0.0/28 a 1 Held @90 for=1";
-    let mut cluster = Cluster::serving("kubernetes v4", text);
-    cluster.expect("a", "release 10.0.0.0/28 of node a (Unused)");
+    Cluster::serving("kubernetes v4", text).expect("a", "release 10.0.0.0/28 of node a (Unused)");
 }
 
 /// The copy on a CiliumNode keeps a block taken that has no claim any more.
 #[test]
 fn what_the_agent_has_copied_stays_taken() {
     let text = "pool p 10.0.0.0/27 28\nnode a 1 annotated=10.9.0.0/28 @7\nciliumnode a @99 bare 10.0.0.0/28\nnode b 2";
-    let mut cluster = cluster(text);
-    cluster.expect_after_claims("b", "claim 10.0.0.16/28 of pool p for node b");
+    cluster(text).expect_after_claims("b", "claim 10.0.0.16/28 of pool p for node b");
 }
 
 #[test]

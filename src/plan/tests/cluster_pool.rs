@@ -37,9 +37,8 @@ fn a_node_gets_one_block_on_its_ciliumnode_and_never_a_second() {
 
 #[test]
 fn a_claim_that_is_not_known_as_of_the_ciliumnode_is_read_first() {
-    let mut cluster =
-        cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @150 bare\nclaim 10.0.0.0/28 a 1 Held @90");
-    cluster.expect("a", "read the claims of node a");
+    cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @150 bare\nclaim 10.0.0.0/28 a 1 Held @90")
+        .expect("a", "read the claims of node a");
 }
 
 #[test]
@@ -94,8 +93,7 @@ fn pod_cidrs_that_are_blocks_of_a_pool_become_claims() {
     cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a");
     let taken_over = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare 10.0.0.32/28 \
          manager=cilium-operator\nclaim 10.0.0.32/28 a 1 Held @101";
-    let mut cluster = self::cluster(taken_over);
-    cluster.expect("a", "nothing");
+    self::cluster(taken_over).expect("a", "nothing");
 }
 
 #[test]

@@ -48,8 +48,7 @@ fn a_pool_that_can_give_no_block_sizes_no_node() {
         cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
         let wants_more = closed.replace("maxBlocks=1", "freeBelow=15");
         let satisfied = served.replace("used=14", "used=3");
-        let mut cluster = Cluster::of(&format!("{satisfied}{wants_more}\npool p 10.0.0.0/26 28"));
-        cluster.expect("a", "nothing");
+        Cluster::of(&format!("{satisfied}{wants_more}\npool p 10.0.0.0/26 28")).expect("a", "nothing");
     }
 }
 

@@ -109,8 +109,7 @@ fn an_agent_that_requests_nothing_is_a_finding_after_a_minute() {
     silent.expect("a", "claim 10.0.0.0/28 of pool p for node a under default");
 
     // Without an agent, or without a pool, the node lacks more than a request.
-    let mut without_agent = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90");
-    without_agent.expect_for(3600, "a", &waits);
+    cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90").expect_for(3600, "a", &waits);
     cluster("node a 1\nciliumnode a @90\nagent a 1.20.2").expect("a", "finding: NoPool");
     // An agent that has a CIDR of another writer has started.
     let has_cidr = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 others=10.9.0.0/24\nagent a 1.20.2";
@@ -134,9 +133,8 @@ fn a_served_node_grows_with_its_demand_alone() {
 
 #[test]
 fn both_families_or_none() {
-    let mut cluster =
-        Cluster::serving("multi-pool v4 v6", "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8+8");
-    cluster.expect("a", "unmet: no pool of the node has a free ipv6 block of the Cilium pool default");
+    Cluster::serving("multi-pool v4 v6", "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8+8")
+        .expect("a", "unmet: no pool of the node has a free ipv6 block of the Cilium pool default");
 }
 
 /// An agent would give an excluded address to a pod.
@@ -312,17 +310,15 @@ fn an_answer_that_gives_the_block_back_does_not_prove_that_it_is_off() {
 #[test]
 fn a_released_block_that_comes_back_is_held_again() {
     let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @85";
-    let mut cluster =
-        cluster(&format!("{ONE}\n{leaving}\nciliumnode a @90 need=8 has=10.0.0.0/28,10.0.0.16/28"));
-    cluster.expect("a", "hold 10.0.0.16/28 for node a again");
+    cluster(&format!("{ONE}\n{leaving}\nciliumnode a @90 need=8 has=10.0.0.0/28,10.0.0.16/28"))
+        .expect("a", "hold 10.0.0.16/28 for node a again");
 }
 
 /// It goes on with its CIDRs, and writes them back.
 #[test]
 fn a_living_agent_without_a_ciliumnode_keeps_what_it_let_go() {
     let leaving = "node a 1\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @85";
-    let mut cluster = cluster(leaving);
-    cluster.expect("a", "hold 10.0.0.16/28 for node a again");
+    cluster(leaving).expect("a", "hold 10.0.0.16/28 for node a again");
 }
 
 /// A watch of Nodes that is behind shows the one before.
@@ -336,9 +332,8 @@ fn a_block_that_is_held_again_without_a_ciliumnode_stays_with_its_node() {
 
 #[test]
 fn nothing_is_written_where_an_operator_allocates_too() {
-    let mut cluster =
-        cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 operator=pool-not-found");
-    cluster.expect("a", "finding: SecondAllocator; waits: another allocator serves it");
+    cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 operator=pool-not-found")
+        .expect("a", "finding: SecondAllocator; waits: another allocator serves it");
 }
 
 #[test]
@@ -414,9 +409,8 @@ fn a_block_that_the_agent_let_go_is_held_again_when_it_needs_more() {
     let mut cluster = cluster(&format!("pool p 10.0.0.0/27 28\n{held}\n{shown}"));
     cluster.expect("a", "hold 10.0.0.16/28 for node a again");
     // What a cordoned pool got back it keeps.
-    let mut cordoned =
-        super::multi_pool::cluster(&format!("pool p 10.0.0.0/27 28 cordoned\n{held}\n{shown}"));
-    cordoned.expect("a", "unmet: no pool of the node has a free ipv4 block of the Cilium pool default");
+    super::multi_pool::cluster(&format!("pool p 10.0.0.0/27 28 cordoned\n{held}\n{shown}"))
+        .expect("a", "unmet: no pool of the node has a free ipv4 block of the Cilium pool default");
 }
 
 /// While a cluster changes to this mode, agents of the mode before go on with what their CiliumNodes have.
@@ -426,8 +420,7 @@ fn what_a_node_has_of_another_mode_stays_its_own() {
         let text = format!(
             "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 {carried}\nclaim 10.0.0.0/28 a 1 Held @80"
         );
-        let mut cluster = cluster(&text);
-        cluster.expect_for(3600, "a", "nothing");
+        cluster(&text).expect_for(3600, "a", "nothing");
         let mut cluster = self::cluster(&format!("{text}\nnode b 2\nciliumnode b @91 need=8"));
         cluster.expect("b", "claim 10.0.0.32/28 of pool p for node b under default");
         cluster.pass(3600);

@@ -76,9 +76,8 @@ fn no_claim_gives_way_to_another() {
 #[test]
 fn a_block_of_which_another_node_carries_anything_is_given_to_nobody() {
     // Safety rule 6: CiliumNode x carries an address in the pool's first block, which has no claim.
-    let mut cluster =
-        Cluster::of("pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50\nciliumnode x @51 10.0.0.3/32");
-    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+    Cluster::of("pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50\nciliumnode x @51 10.0.0.3/32")
+        .expect("a", "claim 10.0.0.16/28 of pool p for node a");
 }
 
 #[test]

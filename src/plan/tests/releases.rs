@@ -53,8 +53,7 @@ fn a_claim_that_is_held_is_not_published_and_an_agent_is_not_asked() {
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40\nagent a 1.14.1";
     Cluster::of(held).expect("a", UPGRADE);
     let silent = "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 used=unknown\nagent a 1.14.1";
-    let mut cluster = Cluster::of(silent);
-    cluster.expect_for(3600, "a", UPGRADE);
+    Cluster::of(silent).expect_for(3600, "a", UPGRADE);
 }
 
 #[test]

@@ -14,15 +14,13 @@ fn cluster_pool_gives_what_a_node_gets_from_kubernetes() {
     let mut cluster = Cluster::serving("cluster-pool v4 v6", &format!("{BOTH}ciliumnode a @99 bare"));
     cluster.expect_after_claims("a", CLAIMS);
     let claims = "claim 10.0.0.0/16 a 1 Held @102\nclaim fd00::/64 a 1 Held @103";
-    let mut cluster =
-        Cluster::serving("cluster-pool v4 v6", &format!("{BOTH}ciliumnode a @99 bare\n{claims}"));
-    cluster.expect("a", "publish [10.0.0.0/16 fd00::/64] and >2^63 addresses on ciliumnode a");
+    Cluster::serving("cluster-pool v4 v6", &format!("{BOTH}ciliumnode a @99 bare\n{claims}"))
+        .expect("a", "publish [10.0.0.0/16 fd00::/64] and >2^63 addresses on ciliumnode a");
 }
 
 #[test]
 fn kubernetes_gives_the_same() {
-    let mut cluster = Cluster::serving("kubernetes v4 v6", BOTH);
-    cluster.expect_after_claims("a", CLAIMS);
+    Cluster::serving("kubernetes v4 v6", BOTH).expect_after_claims("a", CLAIMS);
 }
 
 #[test]

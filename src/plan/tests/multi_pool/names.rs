@@ -58,9 +58,8 @@ fn another_default_pool_moves_nothing() {
     // Before its claims said so, the default was mars.
     let both = cluster(&format!("{held}\nciliumnode a @90 mars=20 others=10.0.0.0/28"));
     assert_eq!(written(&both, "a"), "mars [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"mars\"}");
-    let mut grows =
-        cluster(&format!("{held}\nciliumnode a @90 need=8 mars=20 others=10.0.0.0/28,10.0.0.16/28"));
-    grows.expect("a", "claim 10.0.0.32/28 of pool p for node a under default");
+    cluster(&format!("{held}\nciliumnode a @90 need=8 mars=20 others=10.0.0.0/28,10.0.0.16/28"))
+        .expect("a", "claim 10.0.0.32/28 of pool p for node a under default");
     let mut short = cluster(&format!("{held}\nciliumnode a @90 mars=40 others=10.0.0.0/28,10.0.0.16/28"));
     short.expect("a", "finding: NoPool");
 }
@@ -97,8 +96,7 @@ fn a_block_that_a_hand_moved_to_another_name_is_reported_and_stays_the_nodes() {
     let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\nclaim \
          10.0.0.16/28 a 1 Held @81 under=default";
     let moved = "has=10.0.0.0/28 others=10.0.0.16/28";
-    let mut told = cluster(&format!("{held}\nciliumnode a @90 need=8 {moved}"));
-    told.expect("a", "finding: MisplacedBlock");
+    cluster(&format!("{held}\nciliumnode a @90 need=8 {moved}")).expect("a", "finding: MisplacedBlock");
     let mut grows = cluster(&format!("{held}\nciliumnode a @90 need=20 {moved}"));
     grows.expect("a", "claim 10.0.0.32/28 of pool p for node a under default; finding: MisplacedBlock");
     let more = "claim 10.0.0.32/28 a 1 Held @82 under=default";
@@ -109,8 +107,7 @@ fn a_block_that_a_hand_moved_to_another_name_is_reported_and_stays_the_nodes() {
     );
     // The agent writes back what it lost, and gives both back at the end.
     let twice = "has=10.0.0.0/28,10.0.0.16/28 others=10.0.0.16/28";
-    let mut copied = cluster(&format!("{held}\nciliumnode a @90 need=8 {twice}"));
-    copied.expect("a", "finding: MisplacedBlock");
+    cluster(&format!("{held}\nciliumnode a @90 need=8 {twice}")).expect("a", "finding: MisplacedBlock");
     let mut gone = cluster(&format!("{held}\nciliumnode a @90 need=8 has=10.0.0.0/28"));
     gone.expect("a", "release 10.0.0.16/28 of node a (Reclaimed)");
 }

@@ -209,10 +209,8 @@ fn pods_are_read_again_before_the_block_is_removed() {
 #[test]
 fn nothing_is_removed_without_an_agent_or_while_reclaim_is_frozen() {
     let text = format!("{POOLS}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=8 {BOTH}");
-    let mut down = cluster(&text.replace("1.20.2", "1.20.2 unready"));
-    down.expect("a", "finding: DrainWaits");
-    let mut old = cluster(&text.replace("1.20.2", "unknown"));
-    old.expect("a", "nothing");
+    cluster(&text.replace("1.20.2", "1.20.2 unready")).expect("a", "finding: DrainWaits");
+    cluster(&text.replace("1.20.2", "unknown")).expect("a", "nothing");
     let mut frozen = cluster(&text);
     frozen.world.set_freeze(Freeze::of([(Switch::Reclaim, "a test".to_owned())]));
     frozen.expect("a", "nothing");
@@ -317,8 +315,7 @@ fn a_refused_block_is_held_again_when_its_pool_or_its_agent_is_another() {
     pod.started = Some(ContainerStart { at: Timestamp::default() + Duration::from_secs(9), n_restarts: 1 });
     restarted.observe_agents(AgentNews::Applied(pod));
     restarted.expect("a", "hold 10.1.0.0/28 for node a again");
-    let mut given_back = Cluster::taking_off(state, "need=8 has=10.0.0.0/28");
-    given_back.expect("a", RELEASE);
+    Cluster::taking_off(state, "need=8 has=10.0.0.0/28").expect("a", RELEASE);
 }
 
 /// Somebody has given it up while nobody may say that its agent uses nothing of it.
