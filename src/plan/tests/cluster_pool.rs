@@ -37,14 +37,14 @@ fn a_node_gets_one_block_on_its_ciliumnode_and_never_a_second() {
 
 #[test]
 fn a_claim_that_is_not_known_as_of_the_ciliumnode_is_read_first() {
-    cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @150 bare\nclaim 10.0.0.0/28 a 1 Held @90")
+    cluster("pool p 10.0.0.0/24 28\njoined a @150 bare\nclaim 10.0.0.0/28 a 1 Held @90")
         .expect("a", "read the claims of node a");
 }
 
 #[test]
 fn both_families_come_in_one_patch_or_not_at_all() {
     let pools = "pool p 10.0.0.0/24 28\npool q fd00::/120 124";
-    let mut cluster = Cluster::serving(BOTH, &format!("{pools}\nnode a 1\nciliumnode a @99 bare"));
+    let mut cluster = Cluster::serving(BOTH, &format!("{pools}\njoined a @99 bare"));
     cluster.expect_after_claims(
         "a",
         "claim 10.0.0.0/28 of pool p for node a; claim fd00::/124 of pool q for node a",
@@ -55,20 +55,19 @@ fn both_families_come_in_one_patch_or_not_at_all() {
     let cluster = Cluster::serving(
         BOTH,
         &format!(
-            "{pools}\nnode a 1\nciliumnode a @99 bare\nclaim 10.0.0.0/28 a 1 Held @90\nclaim fd00::/124 a 1 Held @91 of=q"
+            "{pools}\njoined a @99 bare\nclaim 10.0.0.0/28 a 1 Held @90\nclaim fd00::/124 a 1 Held @91 of=q"
         ),
     );
     assert_eq!(published(&cluster.plan("a")), ["10.0.0.0/28", "fd00::/124"]);
-    let mut alone = Cluster::serving(BOTH, "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare");
+    let mut alone = Cluster::serving(BOTH, "pool p 10.0.0.0/24 28\njoined a @99 bare");
     alone.expect("a", "unmet: no pool of the node has a free ipv6 block");
 }
 
 /// Addresses are given out by the agent, so it can't be kept from single ones.
 #[test]
 fn a_block_with_an_address_of_a_node_or_an_exclusion_is_no_nodes() {
-    let mut cluster = cluster(
-        "pool p 10.0.0.0/26 28 exclude=10.0.0.16/29\nnode a 1\nnode b 2 own=10.0.0.5/32\nciliumnode a @99 bare",
-    );
+    let mut cluster =
+        cluster("pool p 10.0.0.0/26 28 exclude=10.0.0.16/29\njoined a @99 bare\nnode b 2 own=10.0.0.5/32");
     cluster.expect_after_claims("a", "claim 10.0.0.32/28 of pool p for node a");
     let counts = cluster.status("p").families[&Family::V4];
     assert_eq!((counts.blocks, counts.free, counts.unavailable), (4, 2, 2));
@@ -78,7 +77,7 @@ fn a_block_with_an_address_of_a_node_or_an_exclusion_is_no_nodes() {
 
 #[test]
 fn per_node_limits_no_first_block() {
-    let mut cluster = cluster("pool p 10.0.0.0/16 24 maxAddresses=16\nnode a 1\nciliumnode a @99 bare");
+    let mut cluster = cluster("pool p 10.0.0.0/16 24 maxAddresses=16\njoined a @99 bare");
     cluster.expect_after_claims("a", "claim 10.0.0.0/24 of pool p for node a");
 }
 
@@ -258,8 +257,8 @@ fn of_several_claims_none_is_published_where_no_carrier_has_shown_one() {
         [("for=cn-1 created=10", "for=cn-2 created=20"), ("for=cn-1 created=10", "for=cn-1 created=20")]
     {
         let mut cluster = cluster(&format!(
-            "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare\n\
-             claim 10.0.0.0/28 a 1 Held @100 {first}\nclaim 10.0.0.16/28 a 1 Held @100 {second}"
+            "pool p 10.0.0.0/24 28\njoined a @99 bare\nclaim 10.0.0.0/28 a 1 Held @100 {first}\n\
+             claim 10.0.0.16/28 a 1 Held @100 {second}"
         ));
         cluster
             .expect("a", "finding: Blocked; waits: one of its blocks may be in use and can't be published");

@@ -2,8 +2,8 @@
 
 use super::*;
 
-const TWO_CLAIMS: &str = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 recreated\n\
-     claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41";
+const TWO_CLAIMS: &str = "pool p 10.0.0.0/24 28\njoined a @50 recreated\nclaim 10.0.0.0/28 a 1 Held @40\n\
+                          claim 10.0.0.16/28 a 1 Held @41";
 
 const BOTH: &str = "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a";
 
@@ -31,8 +31,8 @@ fn nothing_is_published_while_one_claim_cannot_be_read() {
 #[test]
 fn an_unreadable_claim_that_was_never_known_holds_its_node_back_too() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 recreated\n\
-         claim 10.0.0.0/28 a 1 Held @40\nunreadable NodeIPBlock 10.0.0.16-28 10.0.0.16/28 of=a @41",
+        "pool p 10.0.0.0/24 28\njoined a @50 recreated\nclaim 10.0.0.0/28 a 1 Held @40\n\
+         unreadable NodeIPBlock 10.0.0.16-28 10.0.0.16/28 of=a @41",
     );
     assert_eq!(cluster.drain(), ["a"]);
     cluster.expect("a", NEITHER);
@@ -55,8 +55,8 @@ fn nothing_is_published_while_one_claim_that_may_be_in_use_is_overlapped() {
 #[test]
 fn a_claim_that_was_made_for_this_ciliumnode_holds_its_node_back_too() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\n\
-         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41",
+        "pool p 10.0.0.0/24 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Held @40\n\
+         claim 10.0.0.16/28 a 1 Held @41",
     );
     cluster.observe("ciliumnode x @110 10.0.0.20/32");
     cluster.expect("a", &format!("finding: Overlap; {NEITHER}"));
@@ -66,8 +66,8 @@ fn a_claim_that_was_made_for_this_ciliumnode_holds_its_node_back_too() {
 #[test]
 fn a_node_that_is_held_back_waits_for_no_block() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50\n\
-         claim 10.0.0.0/29 a 1 Held deleting @40\nclaim 10.0.0.8/29 a 1 Held @41",
+        "pool p 10.0.0.0/28 28\njoined a @50\nclaim 10.0.0.0/29 a 1 Held deleting @40\n\
+         claim 10.0.0.8/29 a 1 Held @41",
     );
     cluster.observe("ciliumnode x @110 10.0.0.4/32");
     let plan = cluster.plan("a");
@@ -78,7 +78,7 @@ fn a_node_that_is_held_back_waits_for_no_block() {
 #[test]
 fn a_claim_that_cant_be_published_does_not_count_against_the_limits_of_its_node() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28 maxBlocks=2\nserved a @50 10.0.0.0/28 used=14\n\
+        "pool p 10.0.0.0/24 28 maxBlocks=2\njoined a @50 10.0.0.0/28 used=14\n\
          claim 10.0.0.16/28 a 1 Held @41",
     );
     cluster.observe("ciliumnode x @110 10.0.0.20/32");
@@ -139,8 +139,8 @@ fn a_drain_ends_when_its_ciliumnode_is_gone() {
 #[test]
 fn a_drain_ends_though_its_claim_is_written_after_its_ciliumnode() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28 reclaim=enabled\nnode a 1\nciliumnode a @50 recreated\n\
-         claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Draining @60",
+        "pool p 10.0.0.0/24 28 reclaim=enabled\njoined a @50 recreated\nclaim 10.0.0.0/28 a 1 Held @30\n\
+         claim 10.0.0.16/28 a 1 Draining @60",
     );
     cluster.expect("a", "touch ciliumnode a to get a later version");
     cluster.carried_out("ciliumnode a @110 recreated");

@@ -26,9 +26,9 @@ impl Cluster {
 
 /// A world for each kind of write that is sent for a node, how many seconds pass in it, and the plan that sends it.
 const WORLDS: [(&str, u64, &str); 9] = [
-    ("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50", 0, "claim 10.0.0.0/28 of pool p for node a"),
+    ("pool p 10.0.0.0/24 28\njoined a @50", 0, "claim 10.0.0.0/28 of pool p for node a"),
     (
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/24 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Held @40",
         0,
         "publish [10.0.0.0/28] and 16 addresses on ciliumnode a",
     ),
@@ -47,12 +47,12 @@ const WORLDS: [(&str, u64, &str); 9] = [
         "touch ciliumnode a to get a later version",
     ),
     (
-        "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 used=unknown",
+        "pool p 10.0.0.0/24 28\njoined a @50 10.0.0.0/28 used=unknown",
         30,
         "send a usage query to the agent of node a",
     ),
     (
-        "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 ping=answered",
+        "pool p 10.0.0.0/24 28\njoined a @50 10.0.0.0/28 ping=answered",
         0,
         "clear the usage query on CiliumNode a",
     ),
@@ -116,7 +116,7 @@ fn a_standby_sends_nothing_and_goes_on_when_it_leads() {
 
 #[test]
 fn the_end_of_a_freeze_wakes_all_that_waited_for_it() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\njoined a @50");
     cluster.freeze([Switch::Writes]);
     assert_eq!(cluster.drain(), ["a"]);
     // The world went on meanwhile.
@@ -142,7 +142,7 @@ fn there_is_no_world_before_it_is_known_what_is_frozen() {
 
 #[test]
 fn a_write_that_was_in_flight_ends_normally_and_what_follows_it_waits() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\njoined a @50");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
     cluster.freeze([Switch::Writes]);
     cluster.expect("a", "waits: a request for it is in flight");
@@ -156,8 +156,8 @@ fn a_write_that_was_in_flight_ends_normally_and_what_follows_it_waits() {
 #[test]
 fn a_frozen_plan_still_reports_what_is_wrong_and_reads() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\n\
-         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41",
+        "pool p 10.0.0.0/24 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Held @40\n\
+         claim 10.0.0.16/28 a 1 Held @41",
     );
     cluster.observe("ciliumnode x @110 10.0.0.20/32");
     cluster.freeze([Switch::Writes]);

@@ -11,8 +11,7 @@ const AT_LIMIT: &str = "unmet: the node has the maximum of ipv4 blocks or addres
 #[test]
 fn a_first_set_that_cannot_be_completed_is_kept_and_named() {
     // An agent can't start with two addresses, and the pool has no other block.
-    let mut cluster =
-        Cluster::of("pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/31 31\njoined a @50\nclaim 10.0.0.0/31 a 1 Held @40");
     let kept = "unmet: no pool of the node has a free ipv4 block; finding: Blocked";
     cluster.expect_for(3600, "a", kept);
     assert_eq!(
@@ -21,7 +20,7 @@ fn a_first_set_that_cannot_be_completed_is_kept_and_named() {
          of the node has a free ipv4 block; if it is not needed, give it up: `kubectl delete nib 10.0.0.0-31`"
     );
     // No pool selects it any more.
-    let mut without = Cluster::of("node a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
+    let mut without = Cluster::of("joined a @50\nclaim 10.0.0.0/31 a 1 Held @40");
     without.expect("a", "finding: NoPool; finding: Blocked; waits: its first publication is incomplete");
     // A person gives it up.
     cluster.observe("claim 10.0.0.0/31 a 1 Held deleting @110");
@@ -33,7 +32,7 @@ fn a_first_set_that_cannot_be_completed_is_kept_and_named() {
 /// Of equal priority, the pool with the first name is asked first.
 #[test]
 fn a_pool_that_can_give_no_block_sizes_no_node() {
-    let served = "served a @50 10.0.0.0/28 used=14\n";
+    let served = "joined a @50 10.0.0.0/28 used=14\n";
     for closed in [
         "pool a 10.1.0.0/24 28 maxBlocks=1 deleting",
         "pool a 10.1.0.0/24 28 maxBlocks=1 cordoned",
@@ -55,7 +54,7 @@ fn a_pool_that_can_give_no_block_sizes_no_node() {
 #[test]
 fn a_pool_that_is_merely_full_still_sizes_its_nodes() {
     let mut cluster = Cluster::of(
-        "served a @50 10.0.0.0/28 used=14\nnode b 1\npool a 10.1.0.0/28 28 maxBlocks=1\n\
+        "joined a @50 10.0.0.0/28 used=14\nnode b 1\npool a 10.1.0.0/28 28 maxBlocks=1\n\
          claim 10.1.0.0/28 b 1 Held @41\npool p 10.0.0.0/26 28",
     );
     cluster.expect("a", AT_LIMIT);
@@ -66,7 +65,7 @@ fn a_pool_that_is_merely_full_still_sizes_its_nodes() {
 fn where_no_pool_can_give_a_block_a_full_node_waits_for_capacity_whatever_the_limits() {
     for closed in ["deleting", "cordoned"] {
         let mut cluster = Cluster::of(&format!(
-            "served a @50 10.0.0.0/28 used=14\npool p 10.0.0.0/26 28 maxBlocks=1 {closed}"
+            "joined a @50 10.0.0.0/28 used=14\npool p 10.0.0.0/26 28 maxBlocks=1 {closed}"
         ));
         let unmet = "unmet: no pool of the node has a free ipv4 block";
         let also = if closed == "deleting" { "; finding: DrainWaits" } else { "" };
@@ -77,16 +76,14 @@ fn where_no_pool_can_give_a_block_a_full_node_waits_for_capacity_whatever_the_li
 #[test]
 fn a_node_that_cannot_start_comes_before_the_headroom_of_another() {
     let cluster = |more: &str| {
-        Cluster::of(&format!(
-            "pool p 10.0.0.0/27 28\nserved a @50 10.0.0.0/28 used=14\nnode b 1\nciliumnode b @51\n{more}"
-        ))
+        Cluster::of(&format!("pool p 10.0.0.0/27 28\njoined a @50 10.0.0.0/28 used=14\njoined b @51\n{more}"))
     };
     let mut scarce = cluster("");
     assert_eq!(scarce.drain(), ["b", "a"]);
     let claims: Vec<String> = scarce.in_flight.iter().map(ToString::to_string).collect();
     assert_eq!(claims, ["claim 10.0.0.16/28 of pool p for node b"]);
     // In the middle of its first grant: two addresses are not enough.
-    let mut starting = cluster("node c 1\nciliumnode c @52\nclaim 10.1.0.0/31 c 1 Held @41");
+    let mut starting = cluster("joined c @52\nclaim 10.1.0.0/31 c 1 Held @41");
     assert_eq!(starting.drain(), ["c", "b", "a"]);
 }
 
@@ -120,8 +117,8 @@ fn a_node_that_does_not_run_linux_gets_nothing_and_is_counted_apart() {
 #[test]
 fn nodes_without_an_agent_for_an_hour_are_one_finding() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28 used=1\nserved b @51 10.0.0.16/28 used=1\n\
-         served c @52 10.0.0.32/28 used=1\nagent c 1.20.2\nnode d 1\nciliumnode d @53",
+        "pool p 10.0.0.0/26 28\njoined a @50 10.0.0.0/28 used=1\njoined b @51 10.0.0.16/28 used=1\n\
+         joined c @52 10.0.0.32/28 used=1\nagent c 1.20.2\njoined d @53",
     );
     cluster.drain();
     cluster.pass(3599);
@@ -141,8 +138,7 @@ fn nodes_without_an_agent_for_an_hour_are_one_finding() {
 /// What the node waits for, and for how long, does not change because something else comes first.
 #[test]
 fn a_plan_that_ends_early_forgets_nothing() {
-    let mut cluster =
-        Cluster::of("pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/31 31\njoined a @50\nclaim 10.0.0.0/31 a 1 Held @40");
     let waiting = |cluster: &Cluster| tally::of(&cluster.world, &"p".into()).nodes.waiting;
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block; finding: Blocked");
     assert_eq!(waiting(&cluster), 1);
@@ -158,7 +154,7 @@ fn a_plan_that_ends_early_forgets_nothing() {
 
 #[test]
 fn one_change_of_use_alone_leads_to_growth() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28 used=3\nagent a 1.20.2");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\njoined a @50 10.0.0.0/28 used=3\nagent a 1.20.2");
     cluster.expect("a", "nothing");
     assert_eq!(cluster.world.next_wake(), None, "no timer looks for work");
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=14");
@@ -172,8 +168,8 @@ fn one_change_of_use_alone_leads_to_growth() {
 fn a_pool_that_turns_invalid_loses_nothing_to_a_younger_one() {
     let text = |pool: &str| {
         format!(
-            "{pool}\npool q 10.0.0.0/27 28 younger\nserved a @50 10.0.0.0/28 used=3\nnode b 1\nnode c 1\n\
-             ciliumnode b @51\nciliumnode c @52"
+            "{pool}\npool q 10.0.0.0/27 28 younger\njoined a @50 10.0.0.0/28 used=3\njoined b @51\n\
+             joined c @52"
         )
     };
     let mut turned = Cluster::of(&text("pool p 10.0.0.0/27 28"));
@@ -190,10 +186,8 @@ fn a_pool_that_turns_invalid_loses_nothing_to_a_younger_one() {
 
 #[test]
 fn a_pool_that_turns_invalid_takes_nothing_from_an_older_one() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/27 28\npool q 10.0.0.0/26 28 younger invalid\nnode a 1\nciliumnode a @50",
-    );
-    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    Cluster::of("pool p 10.0.0.0/27 28\npool q 10.0.0.0/26 28 younger invalid\njoined a @50")
+        .expect("a", "claim 10.0.0.0/28 of pool p for node a");
 }
 
 #[test]
@@ -225,7 +219,7 @@ fn a_block_cools_until_its_pool_can_be_read_or_is_deleted() {
 fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_free() {
     // None of the free blocks fits, and the blocks that would fit are all taken.
     let mut cluster = Cluster::of(
-        "pool large 10.1.0.0/16 22\npool small 10.0.0.0/28 29\nserved a @50 10.0.0.0/29 used=8\n\
+        "pool large 10.1.0.0/16 22\npool small 10.0.0.0/28 29\njoined a @50 10.0.0.0/29 used=8\n\
          claim 10.0.0.8/29 b 1 Cooling/NodeGone @41",
     );
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
@@ -239,7 +233,7 @@ fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_f
 fn nodes_are_served_in_the_order_in_which_they_began_to_wait() {
     let block = |number: u32| format!("claim 10.0.0.{}/28 gone 1 Cooling/NodeGone @4{number}", 16 * number);
     let pool = format!("pool p 10.0.0.0/26 28 maxBlocks=2\n{}\n{}", block(0), block(1));
-    let full = "served a @50 10.0.0.32/28 used=13\nclaim 10.0.0.48/28 gone 1 Cooling/NodeGone @44";
+    let full = "joined a @50 10.0.0.32/28 used=13\nclaim 10.0.0.48/28 gone 1 Cooling/NodeGone @44";
     let free = |cluster: &mut Cluster| {
         // A standby sees the blocks, and claims none.
         cluster.world.set_leadership(Leadership::StandsBy);
@@ -279,8 +273,8 @@ fn nodes_are_served_in_the_order_in_which_they_began_to_wait() {
 #[test]
 fn one_free_block_is_decided_for_once_however_many_nodes_wait() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nnode c 1\nciliumnode a @50\nciliumnode b @51\n\
-         ciliumnode c @52\nclaim 10.0.0.0/28 gone 1 Cooling/NodeGone @40",
+        "pool p 10.0.0.0/28 28\njoined a @50\njoined b @51\njoined c @52\n\
+         claim 10.0.0.0/28 gone 1 Cooling/NodeGone @40",
     );
     assert_eq!(cluster.drain(), ["gone", "a", "b", "c"]);
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
@@ -295,8 +289,8 @@ fn a_free_block_that_one_node_does_not_take_is_offered_to_the_next() {
     // The first node has no pool of the other family, and without that no use for the block.
     let mut cluster = Cluster::serving(
         "crd v4 v6",
-        "pool p 10.0.0.0/28 28\npool q fd00::/124 124 zone=x\nnode a 1\nnode b 1 zone=x\nnode c 1 zone=x\n\
-         ciliumnode a @50\nciliumnode b @51\nciliumnode c @52\nclaim 10.0.0.0/28 gone 1 Cooling/NodeGone @40",
+        "pool p 10.0.0.0/28 28\npool q fd00::/124 124 zone=x\njoined a @50\nnode b 1 zone=x\n\
+         node c 1 zone=x\nciliumnode b @51\nciliumnode c @52\nclaim 10.0.0.0/28 gone 1 Cooling/NodeGone @40",
     );
     cluster.drain();
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
@@ -323,14 +317,14 @@ fn a_first_grant_is_not_used_up_by_a_block_that_is_too_poor() {
 fn a_node_is_at_its_limit_whatever_is_withheld_of_the_next_block() {
     // Of the first free block only two addresses are left, and then the node would have six.
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 30 maxAddresses=7\nserved a @50 10.0.0.0/30 used=4\nnode b 1 own=10.0.0.4/31",
+        "pool p 10.0.0.0/28 30 maxAddresses=7\njoined a @50 10.0.0.0/30 used=4\nnode b 1 own=10.0.0.4/31",
     );
     cluster.expect("a", AT_LIMIT);
 }
 
 /// The first of the free blocks that `p` has offers one address only, its second all of its two, and no third is
 /// allowed.
-const POOR: &str = "pool p 10.0.0.0/28 31 maxBlocks=2\nnode b 1 own=10.0.0.4/32\nnode a 1\nciliumnode a @50\n\
+const POOR: &str = "pool p 10.0.0.0/28 31 maxBlocks=2\nnode b 1 own=10.0.0.4/32\njoined a @50\n\
                     claim 10.0.0.0/31 x 1 Cooling/NodeGone @40\nclaim 10.0.0.2/31 x 1 Cooling/NodeGone @41";
 
 #[test]
@@ -356,10 +350,10 @@ fn a_node_that_poor_blocks_keep_from_starting_gets_richer_ones_when_they_are_fre
 
 #[test]
 fn a_full_node_that_no_pool_selects_says_so() {
-    let holding = |used: u32| Cluster::of(&format!("served a @50 10.0.0.0/28 used={used}"));
+    let holding = |used: u32| Cluster::of(&format!("joined a @50 10.0.0.0/28 used={used}"));
     holding(4).expect("a", "nothing");
     holding(15).expect("a", "finding: NoPool");
-    Cluster::of("node a 1\nciliumnode a @50").expect("a", "finding: NoPool");
+    Cluster::of("joined a @50").expect("a", "finding: NoPool");
     Cluster::of("node a 1").expect("a", "waits: it has no CiliumNode");
     // Somebody else gives it addresses.
     Cluster::of("node a 1\nciliumnode a @50 10.9.0.0/24").expect("a", "nothing");
@@ -416,7 +410,7 @@ fn a_node_whose_ciliumnode_is_not_created_because_no_pool_selects_it_says_so() {
 /// A pool that gives out blocks of one family only has nothing to say about how many a node gets of the other.
 #[test]
 fn each_family_is_sized_by_the_first_pool_that_gives_blocks_of_it() {
-    let full = "served a @50 10.0.0.0/28 fd00::/124 used=30\n";
+    let full = "joined a @50 10.0.0.0/28 fd00::/124 used=30\n";
     let mut cluster = Cluster::serving(
         "crd v4 v6",
         &format!("{full}pool a6 fd00::/64 124 maxBlocks=1\npool b4 10.0.0.0/24 28\n"),
@@ -432,8 +426,7 @@ fn each_family_is_sized_by_the_first_pool_that_gives_blocks_of_it() {
 #[test]
 fn useless_blocks_do_not_hide_the_others() {
     // Each address of the first 4096 belongs to a node.
-    let cluster =
-        Cluster::of("pool p 10.0.0.0/19 32\nnode x 1 own=10.0.0.0/20 zone=z\nnode a 1\nciliumnode a @50");
+    let cluster = Cluster::of("pool p 10.0.0.0/19 32\nnode x 1 own=10.0.0.0/20 zone=z\njoined a @50");
     let plan = rendered(&cluster.plan("a"));
     let claims = "claim 10.0.16.0/32 of pool p for node a; claim 10.0.16.1/32 of pool p for node a";
     assert!(plan.starts_with(claims), "{plan}");
@@ -443,8 +436,8 @@ fn useless_blocks_do_not_hide_the_others() {
 #[test]
 fn a_block_that_is_given_away_is_offered_no_longer_though_useless_ones_are_free() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/27 28\nnode x 1 own=10.0.0.0/28 zone=z\nnode a 1\nnode b 1\nnode c 1\nciliumnode a @50\n\
-         ciliumnode b @51\nciliumnode c @52\nclaim 10.0.0.16/28 gone 1 Cooling/NodeGone @40",
+        "pool p 10.0.0.0/27 28\nnode x 1 own=10.0.0.0/28 zone=z\njoined a @50\njoined b @51\njoined c @52\n\
+         claim 10.0.0.16/28 gone 1 Cooling/NodeGone @40",
     );
     cluster.drain();
     cluster.delete(Kind::Claim, "10.0.0.16-28", 110);
@@ -457,7 +450,7 @@ fn a_block_that_is_given_away_is_offered_no_longer_though_useless_ones_are_free(
 /// process has to tell the same.
 #[test]
 fn a_node_that_can_not_start_within_its_limits_looks_again_when_a_block_is_taken() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/31 31 maxBlocks=1\nnode a 1\nciliumnode a @50");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/31 31 maxBlocks=1\njoined a @50");
     cluster.expect("a", AT_LIMIT);
     cluster.observe("claim 10.0.0.0/31 b 2 Held @101");
     cluster.pass(1);
@@ -468,7 +461,7 @@ fn a_node_that_can_not_start_within_its_limits_looks_again_when_a_block_is_taken
 /// There may be as many of them as nodes.
 #[test]
 fn a_node_that_can_not_start_within_its_limits_looks_once_per_second() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/29 31 maxBlocks=1\nnode a 1\nciliumnode a @50");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/29 31 maxBlocks=1\njoined a @50");
     cluster.drain();
     for (second, blocks) in
         [["10.0.0.0/31", "10.0.0.2/31"], ["10.0.0.4/31", "10.0.0.6/31"]].iter().enumerate()

@@ -195,8 +195,7 @@ fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
 #[test]
 fn a_claim_that_nobody_gave_up_is_held_again_and_a_deleted_one_leaves() {
     let claim = "claim 10.0.0.0/28 a 1 Releasing/Unused @40";
-    let cluster =
-        |claim: &str| Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{claim}"));
+    let cluster = |claim: &str| Cluster::of(&format!("pool p 10.0.0.0/26 28\njoined a @50\n{claim}"));
     cluster(claim).expect("a", "hold 10.0.0.0/28 for node a again");
     // A user deletes it, and our finalizer keeps it.
     cluster(&format!("{claim} deleting")).expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
@@ -229,7 +228,7 @@ fn a_node_that_returns_is_served_though_its_cooling_claim_is_being_deleted() {
 
 #[test]
 fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_count() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\njoined a @50 10.0.0.0/28");
     cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
     cluster.observe("node a 2 @120");
     cluster.expect("a", "nothing");
@@ -245,7 +244,7 @@ fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_count() {
 #[test]
 fn a_replica_that_has_not_heard_of_the_end_of_a_node_leaves_its_claims_alone() {
     let cluster = || {
-        let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28");
+        let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\njoined a @50 10.0.0.0/28");
         cluster.delete(Kind::CiliumNode, "a", 109);
         cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110");
         cluster.expect("a", "read Node a");
@@ -274,7 +273,7 @@ fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
 
 #[test]
 fn a_replica_that_knows_an_earlier_node_of_the_name_does_not_take_its_claims_back() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\njoined a @50");
     cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
     cluster.reads_node(Presence::Is("2".into()), 110);
     assert!(!rendered(&cluster.plan("a")).contains("hold"), "{}", rendered(&cluster.plan("a")));

@@ -10,7 +10,7 @@
 //! in the pool, and those of `own` are the node's; claims are created for a CiliumNode that is not `recreated`), `claim
 //! CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL] [for=UID] [withheld=CIDRS]`,
 //! `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`, `agent NODE RELEASE|none [named=NAME] [restarts=N]
-//! [deleting] [ended] [unready]` (a Pod of Cilium's agent; they are all listed), or `served …`, which stands for three
+//! [deleting] [ended] [unready]` (a Pod of Cilium's agent; they are all listed), or `joined …`, which stands for two
 //! lines and more ([`written_out`]).
 
 use super::*;
@@ -53,10 +53,10 @@ pub(super) fn object(line: &str) -> Object {
     }
 }
 
-/// The lines for which a line stands: `served NAME @REVISION CIDR… [WORD…]` is a node, a CiliumNode of these words, and
-/// a claim of each of its CIDRs. The claims are older by ten revisions.
+/// The lines for which a line stands: `joined NAME @REVISION [CIDR…] [WORD…]` is a node, a CiliumNode of these words,
+/// and a claim of each of its CIDRs. The claims are older by ten revisions.
 pub(super) fn written_out(line: &str) -> Vec<String> {
-    let Some(carrier) = line.strip_prefix("served ") else { return vec![line.to_owned()] };
+    let Some(carrier) = line.strip_prefix("joined ") else { return vec![line.to_owned()] };
     let words: Vec<&str> = carrier.split_whitespace().collect();
     let blocks = words.iter().filter_map(|word| word.parse::<Cidr>().ok());
     let claims = (revision(&words).number() - 10..).zip(blocks);

@@ -5,8 +5,8 @@ use super::*;
 #[test]
 fn a_lost_claim_is_recreated_for_the_same_node_and_for_nobody_else() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\n\
-         ciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/28 28\nnode a 1\njoined b @51\nciliumnode a @50 10.0.0.0/28\n\
+         claim 10.0.0.0/28 a 1 Held @40",
     );
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
@@ -15,9 +15,8 @@ fn a_lost_claim_is_recreated_for_the_same_node_and_for_nobody_else() {
 
 #[test]
 fn a_claim_that_is_lost_while_its_ciliumnode_is_away_still_belongs_to_its_node() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Held @40",
-    );
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/28 28\nnode a 1\njoined b @51\nclaim 10.0.0.0/28 a 1 Held @40");
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     // Only this process knows of it. After a restart the block would be free.
@@ -32,8 +31,8 @@ fn a_claim_that_is_lost_while_its_ciliumnode_is_away_still_belongs_to_its_node()
 #[test]
 fn a_claim_that_is_lost_while_its_node_cannot_be_read_still_belongs_to_it() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nunreadable Node a @42\nnode b 1\nciliumnode b @51\n\
-         ciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/28 28\nunreadable Node a @42\njoined b @51\nciliumnode a @50 10.0.0.0/28\n\
+         claim 10.0.0.0/28 a 1 Held @40",
     );
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
     // Somebody takes it off.
@@ -48,8 +47,7 @@ fn a_claim_that_is_lost_while_its_node_cannot_be_read_still_belongs_to_it() {
 #[test]
 fn a_lost_claim_is_recreated_for_a_node_that_is_gone_while_its_ciliumnode_has_the_block() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nnode b 1\nciliumnode b @51\n\
-         ciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/28 28\njoined b @51\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
     );
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
     let plan = cluster.plan("a");
@@ -66,7 +64,7 @@ fn a_lost_claim_is_recreated_for_a_node_that_is_gone_while_its_ciliumnode_has_th
 
 #[test]
 fn a_first_claim_names_the_ciliumnode_that_it_is_created_for() {
-    let cluster = Cluster::of("pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50");
+    let cluster = Cluster::of("pool p 10.0.0.0/28 28\njoined a @50");
     let plan = cluster.plan("a");
     let [Request::Write(Write::CreateClaim(first))] = plan.requests() else { panic!("{plan:?}") };
     assert_eq!(first.created_for, Some("cn-a".into()));
@@ -74,9 +72,8 @@ fn a_first_claim_names_the_ciliumnode_that_it_is_created_for() {
 
 #[test]
 fn a_claim_that_is_lost_with_its_node_is_free_when_a_later_version_shows_nothing() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40",
-    );
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/28 28\njoined b @51\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
     // A list does not show it: nobody saw in which state it was deleted.
     cluster.world.observe(Observation::Listed(Listing {
         kind: Kind::Claim,
@@ -93,9 +90,8 @@ fn a_claim_that_is_lost_with_its_node_is_free_when_a_later_version_shows_nothing
 
 #[test]
 fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40\nnode b 1\nciliumnode b @51",
-    );
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/28 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40\njoined b @51");
     cluster.pass(4000);
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(30);
@@ -117,7 +113,7 @@ fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
 
 #[test]
 fn nothing_is_published_while_a_lost_claim_is_not_recreated() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 10.0.0.16/28");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\njoined a @50 10.0.0.0/28 10.0.0.16/28");
     cluster.delete(Kind::CiliumNode, "a", 109);
     cluster.delete(Kind::Claim, "10.0.0.16-28", 110);
     // The agent that recreated it restores the pods of both blocks as soon as it finds any address.
@@ -133,7 +129,7 @@ fn nothing_is_published_while_a_lost_claim_is_not_recreated() {
 #[test]
 fn a_claim_that_was_leaving_is_not_recreated() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\nciliumnode a @50\n\
+        "pool p 10.0.0.0/28 28\nnode a 1\njoined b @51\nciliumnode a @50\n\
          claim 10.0.0.0/28 a 1 Cooling/Reclaimed @40",
     );
     cluster.drain();
@@ -152,7 +148,7 @@ fn a_claim_that_was_leaving_is_not_recreated() {
 #[test]
 fn a_claim_for_an_earlier_node_of_which_the_last_version_is_not_known_is_not_recreated() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nnode a 2\nnode b 1\nciliumnode b @51\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/28 28\nnode a 2\njoined b @51\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40",
     );
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
     let key = Target::Claim("10.0.0.0/28".parse().unwrap());
@@ -169,7 +165,7 @@ fn a_claim_for_an_earlier_node_of_which_the_last_version_is_not_known_is_not_rec
 fn a_claim_that_somebody_removes_while_it_is_given_up_is_recreated() {
     for left in ["", " deleting", " deleting finalizer=theirs"] {
         let mut cluster = Cluster::of(&format!(
-            "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\nciliumnode a @50\n\
+            "pool p 10.0.0.0/28 28\nnode a 1\njoined b @51\nciliumnode a @50\n\
              claim 10.0.0.0/28 a 1 Releasing/Unused @60{left}"
         ));
         cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
@@ -204,7 +200,7 @@ fn a_claim_that_lost_our_finalizer_gets_it_back_in_whatever_state_it_rests() {
 fn an_unreadable_claim_that_is_deleted_keeps_its_block_for_the_node_that_it_named() {
     let lost = || {
         let mut cluster = Cluster::of(
-            "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\n\
+            "pool p 10.0.0.0/28 28\nnode a 1\njoined b @51\n\
              unreadable NodeIPBlock 10.0.0.0-28 of=a 10.0.0.0/28 @60",
         );
         cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
@@ -227,9 +223,8 @@ fn an_unreadable_claim_that_is_deleted_keeps_its_block_for_the_node_that_it_name
 /// It was not on its way out after all: the CiliumNode carries it.
 #[test]
 fn a_lost_claim_that_was_leaving_and_is_carried_is_recreated() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Cooling/Reclaimed @40",
-    );
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/28 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Cooling/Reclaimed @40");
     cluster.drain();
     cluster.pass(3600);
     cluster.expect("a", "free 10.0.0.0/28 of node a");

@@ -81,7 +81,7 @@ fn written(cluster: &Cluster, node: &str) -> String {
 
 #[test]
 fn a_node_gets_what_its_agent_needs_once_it_has_said_so() {
-    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90");
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\njoined a @90");
     cluster.expect("a", &format!("waits: {}", Wait::Request));
     cluster.observe("ciliumnode a @101 need=16");
     // A /28 gives an agent 14 addresses.
@@ -96,7 +96,7 @@ fn a_node_gets_what_its_agent_needs_once_it_has_said_so() {
 #[test]
 fn an_agent_that_requests_nothing_is_a_finding_after_a_minute() {
     let waits = format!("waits: {}", Wait::Request);
-    let mut silent = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90\nagent a 1.20.2");
+    let mut silent = cluster("pool p 10.0.0.0/24 28\njoined a @90\nagent a 1.20.2");
     silent.expect_for(59, "a", &waits);
     silent.pass(1);
     assert_eq!(silent.world.next_node().map(NodeName::as_str), Some("a"), "time alone wakes it");
@@ -109,16 +109,17 @@ fn an_agent_that_requests_nothing_is_a_finding_after_a_minute() {
     silent.expect("a", "claim 10.0.0.0/28 of pool p for node a under default");
 
     // Without an agent, or without a pool, the node lacks more than a request.
-    cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90").expect_for(3600, "a", &waits);
-    cluster("node a 1\nciliumnode a @90\nagent a 1.20.2").expect("a", "finding: NoPool");
+    cluster("pool p 10.0.0.0/24 28\njoined a @90").expect_for(3600, "a", &waits);
+    cluster("joined a @90\nagent a 1.20.2").expect("a", "finding: NoPool");
     // An agent that has a CIDR of another writer has started.
-    let has_cidr = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 others=10.9.0.0/24\nagent a 1.20.2";
+    let has_cidr = "pool p 10.0.0.0/24 28\njoined a @90 others=10.9.0.0/24\nagent a 1.20.2";
     cluster(has_cidr).expect("a", "nothing");
 }
 
 #[test]
 fn a_publication_keeps_what_is_of_other_pools() {
-    let text = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 others=10.9.0.0/24\nclaim 10.0.0.0/28 a 1 Held @80";
+    let text = "pool p 10.0.0.0/24 28\njoined a @90 need=8 others=10.9.0.0/24\n\
+                claim 10.0.0.0/28 a 1 Held @80";
     let cluster = cluster(text);
     assert_eq!(written(&cluster, "a"), "mars [10.9.0.0/24] {\"of\":\"mars\"}; default [10.0.0.0/28] {}");
 }
@@ -133,21 +134,21 @@ fn a_served_node_grows_with_its_demand_alone() {
 
 #[test]
 fn both_families_or_none() {
-    Cluster::serving("multi-pool v4 v6", "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8+8")
+    Cluster::serving("multi-pool v4 v6", "pool p 10.0.0.0/24 28\njoined a @90 need=8+8")
         .expect("a", "unmet: no pool of the node has a free ipv6 block of the Cilium pool default");
 }
 
 /// An agent would give an excluded address to a pod.
 #[test]
 fn a_block_with_an_exclusion_in_it_is_not_given() {
-    let text = "pool p 10.0.0.0/27 28 exclude=10.0.0.5/32\nnode a 1\nciliumnode a @90 need=8";
+    let text = "pool p 10.0.0.0/27 28 exclude=10.0.0.5/32\njoined a @90 need=8";
     cluster(text).expect("a", "claim 10.0.0.16/28 of pool p for node a under default");
 }
 
 /// An agent that had both would give one address to two pods.
 #[test]
 fn a_part_of_a_cidr_that_the_agent_has_is_not_published_beside_it() {
-    let text = "node a 1\nclaim 10.0.0.12/30 a 1 Held @80\nciliumnode a @90 need=8 has=10.0.0.0/28";
+    let text = "joined a @90 need=8 has=10.0.0.0/28\nclaim 10.0.0.12/30 a 1 Held @80";
     cluster(text).expect("a", "nothing");
 }
 
@@ -155,16 +156,16 @@ fn a_part_of_a_cidr_that_the_agent_has_is_not_published_beside_it() {
 /// for.
 #[test]
 fn no_question_is_asked_about_a_part_of_what_the_agent_has() {
-    let text = "node a 1\nclaim 10.0.0.48/29 a 1 Releasing/Reclaimed @80\nclaim 10.0.0.128/28 a 1 Held @71\n\
-                ciliumnode a @90 need=16 has=10.0.0.48/28,10.0.0.128/28";
+    let text = "joined a @90 need=16 has=10.0.0.48/28,10.0.0.128/28\n\
+                claim 10.0.0.48/29 a 1 Releasing/Reclaimed @80\nclaim 10.0.0.128/28 a 1 Held @71";
     cluster(text).expect("a", "nothing");
 }
 
 /// Two pools cut the same blocks, and give them under two names.
 #[test]
 fn what_an_agent_has_is_claimed_of_the_pool_that_gives_under_its_name() {
-    let text = "pool a 10.0.0.0/24 29 under=mars\npool p 10.0.0.0/24 29\nnode a 1\n\
-                ciliumnode a @90 need=6 has=10.0.0.0/29";
+    let text = "pool a 10.0.0.0/24 29 under=mars\npool p 10.0.0.0/24 29\n\
+                joined a @90 need=6 has=10.0.0.0/29";
     cluster(text).expect("a", "claim 10.0.0.0/29 of pool p for node a under default");
 }
 
@@ -172,8 +173,8 @@ fn what_an_agent_has_is_claimed_of_the_pool_that_gives_under_its_name() {
 /// any other block that it gets.
 #[test]
 fn a_block_and_its_part_count_as_their_agent_counts_them() {
-    let text = "node a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/30 a 1 Held @81\n\
-                ciliumnode a @90 need=16 has=10.0.0.0/28,10.0.0.0/29";
+    let text = "joined a @90 need=16 has=10.0.0.0/28,10.0.0.0/29\nclaim 10.0.0.0/28 a 1 Held @80\n\
+                claim 10.0.0.16/30 a 1 Held @81";
     cluster(text).expect("a", "release 10.0.0.16/30 of node a (Reclaimed)");
 }
 
@@ -332,20 +333,19 @@ fn a_block_that_is_held_again_without_a_ciliumnode_stays_with_its_node() {
 
 #[test]
 fn nothing_is_written_where_an_operator_allocates_too() {
-    cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 operator=pool-not-found")
+    cluster("pool p 10.0.0.0/24 28\njoined a @90 need=8 operator=pool-not-found")
         .expect("a", "finding: SecondAllocator; waits: another allocator serves it");
 }
 
 #[test]
 fn what_another_has_put_there_counts_for_the_node() {
-    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 has=10.8.0.0/28");
-    cluster.expect("a", "nothing");
+    cluster("pool p 10.0.0.0/24 28\njoined a @90 need=8 has=10.8.0.0/28").expect("a", "nothing");
 }
 
 /// A cluster can be taken over with what its nodes have.
 #[test]
 fn a_cidr_that_is_a_block_of_a_pool_is_claimed() {
-    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 has=10.0.0.32/28");
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\njoined a @90 need=8 has=10.0.0.32/28");
     cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a under default");
 }
 
@@ -382,7 +382,7 @@ fn the_name_of_an_operator_stops_a_node_whatever_it_has() {
 /// Agents change their mode when they restart, one by one.
 #[test]
 fn a_change_of_the_mode_stops_a_process_until_it_is_undone_or_restarted() {
-    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8");
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\njoined a @90 need=8");
     let of_config = |ipam: &str| {
         let settings = Settings { modes: IpamMode::ALL.into(), ..Settings::default() };
         from_config(

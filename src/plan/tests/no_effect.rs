@@ -120,7 +120,7 @@ fn check_after(cluster: &Cluster, before: u64, answer: &str, expected: &str) {
 #[test]
 fn a_publication_that_is_undone() {
     check(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/26 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Held @40",
         50,
         "ciliumnode a @{}",
         "publish [10.0.0.0/28] and 16 addresses on ciliumnode a",
@@ -180,7 +180,7 @@ fn a_finalizer_of_a_claim_that_is_removed_again() {
 /// A webhook may strip what keeps the claim, or what says which addresses it offers.
 #[test]
 fn a_claim_that_is_not_made_as_it_was_to_be_is_not_applied() {
-    let plan = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50").plan("a");
+    let plan = Cluster::of("pool p 10.0.0.0/26 28\njoined a @50").plan("a");
     let effect = |change: &dyn Fn(&mut Claim)| {
         let Object::Claim(mut made) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
         change(&mut made);
@@ -197,7 +197,7 @@ fn a_claim_that_is_not_made_as_it_was_to_be_is_not_applied() {
 
 #[test]
 fn a_claim_that_is_made_for_another_node() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/16 28\nnode a 1\nciliumnode a @50");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/16 28\njoined a @50");
     let answer = |write: &Write, n_writes| {
         let Write::CreateClaim(new) = write else { panic!("{write}") };
         Some(format!("claim {} b 1 Held @{}", new.cidr, 200 + n_writes))
@@ -223,7 +223,7 @@ fn a_later_version_that_is_not_written() {
 #[test]
 fn a_question_that_is_not_cleared() {
     check(
-        "pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28 ping=answered",
+        "pool p 10.0.0.0/26 28\njoined a @50 10.0.0.0/28 ping=answered",
         50,
         "ciliumnode a @{} 10.0.0.0/28 ping=answered",
         "clear the usage query on CiliumNode a",
@@ -239,7 +239,7 @@ fn a_ciliumnode_that_is_gone_as_soon_as_it_is_created() {
 /// A webhook, or another controller, takes the blocks off whenever they have been written.
 #[test]
 fn a_publication_that_is_undone_by_a_later_write() {
-    let text = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40";
+    let text = "pool p 10.0.0.0/26 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Held @40";
     let mut cluster = Cluster::of(text);
     let policy = Policy::DEFAULT;
     let mut n_written = 0;
@@ -266,7 +266,7 @@ fn a_publication_that_is_undone_by_a_later_write() {
 
 #[test]
 fn a_write_without_effect_is_reported_until_it_is_a_minute_ago() {
-    let text = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40";
+    let text = "pool p 10.0.0.0/26 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Held @40";
     let mut cluster = Cluster::of(text);
     let told = |cluster: &Cluster| -> Vec<String> {
         let in_vain = cluster.world.written_in_vain(cluster.now);
@@ -290,7 +290,7 @@ fn a_write_without_effect_is_reported_until_it_is_a_minute_ago() {
 /// Failures count in a row, and a row ends when nothing is left to do, whoever did it.
 #[test]
 fn a_replica_that_loses_each_race_for_a_claim_does_not_wait_for_the_next() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28 used=3");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\njoined a @50 10.0.0.0/28 used=3");
     for uid in 2..10 {
         cluster.observe(&format!("node a {uid} @{}", 100 + uid));
         let mut plan = cluster.plan("a");

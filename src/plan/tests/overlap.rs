@@ -28,8 +28,7 @@ fn of_two_claims_of_one_node_that_overlap_both_stay() {
 fn of_two_claims_that_overlap_the_one_that_is_carried_stays() {
     // Safety rule 2, with a pool recreated with another block size.
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 27\nserved a @50 10.0.0.16/28\nnode b 1\nciliumnode b @51\n\
-         claim 10.0.0.0/27 b 1 Held @45",
+        "pool p 10.0.0.0/26 27\njoined a @50 10.0.0.16/28\njoined b @51\nclaim 10.0.0.0/27 b 1 Held @45",
     );
     cluster.expect("a", "finding: Overlap");
     cluster.expect("b", BLOCKED);
@@ -46,10 +45,11 @@ fn an_unused_claim_that_is_found_carried_is_held_again() {
 #[test]
 fn a_claim_that_an_earlier_ciliumnode_may_have_carried_is_never_called_unused() {
     // Its first set can't be completed: the pool has no more blocks, and an agent can't start with two addresses.
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/31 a 1 Held @40",
+    Cluster::of("pool p 10.0.0.0/31 31\njoined a @50 recreated\nclaim 10.0.0.0/31 a 1 Held @40").expect_for(
+        3600,
+        "a",
+        "unmet: no pool of the node has a free ipv4 block; finding: Blocked",
     );
-    cluster.expect_for(3600, "a", "unmet: no pool of the node has a free ipv4 block; finding: Blocked");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn no_claim_gives_way_to_another() {
     cluster.expect("b", BLOCKED);
     // A replica that had not seen it carried has begun to give it back.
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40",
+        "pool p 10.0.0.0/26 28\njoined a @50 recreated\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40",
     );
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }
@@ -76,7 +76,7 @@ fn no_claim_gives_way_to_another() {
 #[test]
 fn a_block_of_which_another_node_carries_anything_is_given_to_nobody() {
     // Safety rule 6: CiliumNode x carries an address in the pool's first block, which has no claim.
-    Cluster::of("pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50\nciliumnode x @51 10.0.0.3/32")
+    Cluster::of("pool p 10.0.0.0/27 28\njoined a @50\nciliumnode x @51 10.0.0.3/32")
         .expect("a", "claim 10.0.0.16/28 of pool p for node a");
 }
 
@@ -84,14 +84,14 @@ fn a_block_of_which_another_node_carries_anything_is_given_to_nobody() {
 fn who_was_overlapped_looks_again_when_the_other_is_gone() {
     // The other is a claim.
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 27\nserved a @50 10.0.0.16/28\nclaim 10.0.0.0/27 gone 1 Cooling/NodeGone @45",
+        "pool p 10.0.0.0/26 27\njoined a @50 10.0.0.16/28\nclaim 10.0.0.0/27 gone 1 Cooling/NodeGone @45",
     );
     cluster.drain();
     cluster.delete(Kind::Claim, "10.0.0.0-27", 110);
     assert_eq!(cluster.drain(), ["gone", "a"]);
     // The other is what another CiliumNode carries.
     let mut cluster =
-        Cluster::of("pool p 10.0.0.0/26 27\nserved a @50 10.0.0.16/28\nciliumnode gone @51 10.0.0.0/27");
+        Cluster::of("pool p 10.0.0.0/26 27\njoined a @50 10.0.0.16/28\nciliumnode gone @51 10.0.0.0/27");
     cluster.drain();
     cluster.delete(Kind::CiliumNode, "gone", 110);
     assert!(cluster.drain().contains(&"a".to_owned()));
@@ -100,9 +100,8 @@ fn who_was_overlapped_looks_again_when_the_other_is_gone() {
 /// Somebody has emptied the CiliumNode by hand, and the agent has not said yet which addresses it uses.
 #[test]
 fn a_claim_that_was_seen_carried_a_moment_ago_does_not_give_way() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 used=unknown\nnode b 1\nciliumnode b @51",
-    );
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/24 28\njoined a @50 10.0.0.0/28 used=unknown\njoined b @51");
     cluster.observe("claim 10.0.0.0/27 b 1 Held @110");
     cluster.observe("ciliumnode a @111");
     cluster.expect("a", BLOCKED);
@@ -112,7 +111,8 @@ fn a_claim_that_was_seen_carried_a_moment_ago_does_not_give_way() {
 /// An agent that is down for good never answers, and the block of the other claim would wait for ever.
 #[test]
 fn an_open_question_of_ours_does_not_keep_a_claim_from_going() {
-    let asked = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 ping=marked\nclaim 10.0.0.0/28 a 1 Releasing/Unused deleting @60";
+    let asked = "pool p 10.0.0.0/26 28\njoined a @50 ping=marked\n\
+                 claim 10.0.0.0/28 a 1 Releasing/Unused deleting @60";
     let mut cluster = Cluster::of(asked);
     cluster.expect("a", "clear the usage query on CiliumNode a; finding: ClaimBeingDeleted");
     cluster.carried_out("ciliumnode a @112");
@@ -123,7 +123,7 @@ fn an_open_question_of_ours_does_not_keep_a_claim_from_going() {
 #[test]
 fn claims_for_an_earlier_ciliumnode_that_overlap_wait_for_a_person() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40\n\
+        "pool p 10.0.0.0/26 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Held @40\n\
          claim 10.0.0.0/29 a 1 Held @41",
     );
     cluster.delete(Kind::CiliumNode, "a", 110);
@@ -137,7 +137,7 @@ fn claims_for_an_earlier_ciliumnode_that_overlap_wait_for_a_person() {
 /// Its agent goes on with the block, which it may not have reported yet.
 #[test]
 fn a_claim_that_somebody_took_off_a_ciliumnode_before_its_end_may_be_in_use() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\njoined a @50 10.0.0.0/28");
     cluster.observe("ciliumnode a @105");
     cluster.delete(Kind::CiliumNode, "a", 110);
     cluster.observe("ciliumnode a @120 recreated");
@@ -149,8 +149,9 @@ fn a_claim_that_somebody_took_off_a_ciliumnode_before_its_end_may_be_in_use() {
 #[test]
 fn what_one_process_remembers_makes_no_node_wait() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/27 28\nnode a 1\nnode b 2\nnode c 3\nciliumnode a @50\nciliumnode b @51 10.0.0.0/28\n\
-         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held for=earlier @41\nclaim 10.0.0.16/29 c 3 Held @42",
+        "pool p 10.0.0.0/27 28\njoined a @50\nnode b 2\nnode c 3\nciliumnode b @51 10.0.0.0/28\n\
+         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held for=earlier @41\n\
+         claim 10.0.0.16/29 c 3 Held @42",
     );
     cluster.delete(Kind::CiliumNode, "b", 110);
     let plan = cluster.plan("a");
@@ -162,7 +163,7 @@ fn what_one_process_remembers_makes_no_node_wait() {
 #[test]
 fn every_range_that_overlaps_a_claim_is_named_as_its_object_has_it() {
     let cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/27 a 1 Held @40\n\
+        "pool p 10.0.0.0/24 28\njoined a @50\nclaim 10.0.0.0/27 a 1 Held @40\n\
          ciliumnode b @51 10.0.0.0/29 off=10.0.0.0/32,10.0.0.7/32\nciliumnode c @52 10.0.0.16/29",
     );
     let plan = cluster.plan("a");
@@ -177,9 +178,9 @@ fn every_range_that_overlaps_a_claim_is_named_as_its_object_has_it() {
 /// What a person gives up goes on the proof of its mode, when no pod has an address of it, and cools like any block.
 #[test]
 fn a_claim_that_cant_be_published_goes_when_a_person_deletes_it() {
-    let other = "served b @51 10.0.0.16/28";
+    let other = "joined b @51 10.0.0.16/28";
     let mut cluster = Cluster::of(&format!(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/27 a 1 Held @40\n{other}"
+        "pool p 10.0.0.0/26 28\njoined a @50 recreated\nclaim 10.0.0.0/27 a 1 Held @40\n{other}"
     ));
     let waits = "waits: one of its blocks may be in use and can't be published";
     cluster.expect("a", &format!("finding: Overlap; finding: Blocked; {waits}"));
@@ -221,7 +222,7 @@ fn a_claim_that_cant_be_published_goes_when_a_person_deletes_it() {
 /// A word that nobody needs to guess: what is carried, used, or can be published stays with its node.
 #[test]
 fn a_deleted_claim_that_is_in_use_or_can_be_published_stays() {
-    let other = "served b @51 10.0.0.16/28";
+    let other = "joined b @51 10.0.0.16/28";
     for shows in ["10.0.0.0/28", "10.0.0.0/28 used=4", "used=10.0.0.3/32", "agents=10.0.0.5"] {
         let cluster = Cluster::of(&format!(
             "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated {shows}\n\
@@ -233,13 +234,11 @@ fn a_deleted_claim_that_is_in_use_or_can_be_published_stays() {
             rendered(&cluster.plan("a"))
         );
     }
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/28 a 1 Held deleting @40",
-    );
-    cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a; finding: ClaimBeingDeleted");
+    Cluster::of("pool p 10.0.0.0/26 28\njoined a @50 recreated\nclaim 10.0.0.0/28 a 1 Held deleting @40")
+        .expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a; finding: ClaimBeingDeleted");
     // It came to be in use after it was released.
     let cluster = Cluster::of(&format!(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated used=10.0.0.3/32\n\
+        "pool p 10.0.0.0/26 28\njoined a @50 recreated used=10.0.0.3/32\n\
          claim 10.0.0.0/27 a 1 Releasing/Unused deleting @40\n{other}"
     ));
     assert!(rendered(&cluster.plan("a")).starts_with("hold 10.0.0.0/27 for node a again"));

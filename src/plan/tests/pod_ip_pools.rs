@@ -83,7 +83,7 @@ fn tells(cluster: &Cluster, pool: &str, reason: &str, parts: &[&str]) {
     }
 }
 
-const NEEDS: &str = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8";
+const NEEDS: &str = "pool p 10.0.0.0/24 28\njoined a @90 need=8";
 const CLAIMS: &str = "claim 10.0.0.0/28 of pool p for node a under default";
 const NOTHING: &str = "unmet: no pool of the node has a free ipv4 block of the Cilium pool default";
 
@@ -188,8 +188,7 @@ fn a_claim_that_is_not_published_waits_and_one_that_is_stays() {
 /// Names do not wait for each other.
 #[test]
 fn a_name_whose_object_does_not_fit_keeps_no_other_name_waiting() {
-    let text =
-        "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars\nnode a 1\nciliumnode a @90 need=8 mars=8";
+    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars\njoined a @90 need=8 mars=8";
     let mut cluster = cluster(BGP_ON, &["default v4=28", "mars"], text);
     cluster.expect(
         "a",
@@ -205,9 +204,9 @@ fn a_name_whose_object_does_not_fit_keeps_no_other_name_waiting() {
 /// Whoever starts there would restore only a part of its pods.
 #[test]
 fn a_recreated_ciliumnode_gets_all_blocks_or_none() {
-    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars\nnode a 1\n\
-                claim 10.0.0.0/28 a 1 Held @80 under=default\nclaim 10.1.0.0/28 a 1 Held @81 under=mars\n\
-                ciliumnode a @90 recreated need=8 mars=8";
+    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars\n\
+                joined a @90 recreated need=8 mars=8\nclaim 10.0.0.0/28 a 1 Held @80 under=default\n\
+                claim 10.1.0.0/28 a 1 Held @81 under=mars";
     let mut cluster = cluster(BGP_ON, &["default v4=28", "mars"], text);
     let plan = cluster.plan("a");
     let held_back = plan.findings.iter().find(|finding| finding.name == "a").expect("it says so");

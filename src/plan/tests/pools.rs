@@ -96,7 +96,7 @@ fn a_deleted_pool_says_which_nodes_keep_it_and_how_it_ends() {
 fn a_deleted_pool_that_can_not_be_read_says_what_keeps_it_too() {
     let cluster = Cluster::of(
         "pool p 10.0.0.0/24 28 invalid deleting\npool young 10.0.0.0/16 28 younger\n\
-         served a @50 10.0.0.0/28 used=3\nclaim 10.0.0.16/28 b 1 Cooling/NodeGone @41",
+         joined a @50 10.0.0.0/28 used=3\nclaim 10.0.0.16/28 b 1 Cooling/NodeGone @41",
     );
     let ready = cluster.condition("p", ConditionType::Ready);
     let kept = "Invalid false: the pool is being deleted and gives no blocks; it exists until its last block is \
@@ -112,7 +112,7 @@ fn a_deleted_pool_that_can_not_be_read_says_what_keeps_it_too() {
 fn a_deleted_pool_whose_cidrs_are_emptied_leaves_its_ranges_but_not_its_blocks() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28 deleting\npool young 10.0.0.0/26 28 younger\n\
-         served a @50 10.0.0.0/28 used=3\nnode b 1\nciliumnode b @51",
+         joined a @50 10.0.0.0/28 used=3\njoined b @51",
     );
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.observe("pool p none 28 deleting @110");
@@ -125,7 +125,7 @@ fn a_deleted_pool_whose_cidrs_are_emptied_leaves_its_ranges_but_not_its_blocks()
 #[test]
 fn a_younger_pool_gets_the_ranges_of_a_deleted_one_only_when_that_is_gone_and_not_in_the_same_breath() {
     let mut cluster = Cluster::of(
-        "pool old 10.0.0.0/26 28\npool young 10.0.0.0/26 28 younger\nnode a 1\nciliumnode a @50\n\
+        "pool old 10.0.0.0/26 28\npool young 10.0.0.0/26 28 younger\njoined a @50\n\
          pool alone 10.9.0.0/26 28 zone=nowhere",
     );
     cluster.observe_kept("pool old 10.0.0.0/26 28 deleting @110");
@@ -233,7 +233,7 @@ fn a_replica_that_loses_each_race_for_a_status_waits_no_longer_for_the_next() {
 
 #[test]
 fn a_pool_that_gives_out_nothing_is_not_exhausted() {
-    let held = "served a @50 10.0.0.0/28 used=3\n";
+    let held = "joined a @50 10.0.0.0/28 used=3\n";
     let closed = "Closed false: the pool gives no blocks; see the condition Ready";
     for (pool, ready) in [
         ("pool p 10.0.0.0/28 28 deleting", "Deleting false"),
@@ -340,7 +340,7 @@ impl Cluster {
 #[test]
 fn a_pool_counts_nodes_with_nothing_and_nodes_that_want_more_by_themselves() {
     // Eight of eleven nodes have published blocks, and each of them is full.
-    let served = |number: u32| format!("served s{number} @50 10.0.0.{}/28 used=14\n", 16 * number);
+    let served = |number: u32| format!("joined s{number} @50 10.0.0.{}/28 used=14\n", 16 * number);
     let bare = |number: u32| format!("node b{number} 1\nciliumnode b{number} @51\n");
     let nodes: String = (0..8).map(served).chain((0..3).map(bare)).collect();
     let mut cluster = Cluster::of(&format!("pool p 10.0.0.0/25 28\n{nodes}"));
@@ -376,7 +376,7 @@ fn what_only_this_process_remembers_is_shown() {
 /// The server may refuse it, and each try would change the status twice.
 #[test]
 fn a_claim_that_is_being_created_does_not_change_the_status_of_its_pool() {
-    let mut pending = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
+    let mut pending = Cluster::of("pool p 10.0.0.0/26 28\njoined a @50");
     let before = pending.status("p");
     pending.drain();
     assert!(!pending.in_flight.is_empty());
@@ -412,7 +412,7 @@ fn what_an_object_was_before_it_turned_unreadable_is_not_shown() {
 /// A plan that has to move a claim first, and can't, says what the node needs all the same.
 #[test]
 fn a_node_waits_for_a_block_whether_or_not_its_other_claims_can_be_moved() {
-    let full = "pool p 10.0.0.0/30 30\nserved a @50 10.0.0.0/30 used=4\n";
+    let full = "pool p 10.0.0.0/30 30\njoined a @50 10.0.0.0/30 used=4\n";
     let odd = "claim 10.9.0.0/30 a 1 Releasing/Unused @120";
     let mut running = Cluster::of(full);
     running.refuse_all();

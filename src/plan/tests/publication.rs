@@ -4,7 +4,7 @@ use super::*;
 
 /// Node a is served, and its agent does not say which addresses it uses.
 fn with_silent_agent() -> Cluster {
-    Cluster::of("pool p 10.0.0.0/26 28\nserved a @50 10.0.0.0/28 used=unknown")
+    Cluster::of("pool p 10.0.0.0/26 28\njoined a @50 10.0.0.0/28 used=unknown")
 }
 
 /// The agent of node a is silent for so long that it is asked.
@@ -16,7 +16,7 @@ fn ask(cluster: &mut Cluster) {
 
 #[test]
 fn a_fresh_node_gets_a_claim_first_and_its_publication_when_the_claim_is_shown() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\njoined a @50");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
     cluster.expect("a", "waits: a request for it is in flight");
     // The answer alone says nothing about claims that overlap (safety rule 2).
@@ -140,7 +140,7 @@ fn what_a_node_lacks_goes_before_the_question_what_it_uses() {
     cluster.pass(2);
     cluster.expect("a", "send a usage query to the agent of node a");
     // So does a block that it has to claim first.
-    let mut small = Cluster::of("pool p 10.0.0.0/26 31\nserved a @50 10.0.0.0/31 used=unknown");
+    let mut small = Cluster::of("pool p 10.0.0.0/26 31\njoined a @50 10.0.0.0/31 used=unknown");
     small.pass(40);
     small.expect("a", "claim 10.0.0.2/31 of pool p for node a");
 }
@@ -222,7 +222,7 @@ fn a_block_that_somebody_took_off_is_published_again() {
         lines.join("; ")
     };
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 used=8\nclaim 10.0.0.16/28 a 1 Held @60",
+        "pool p 10.0.0.0/24 28\njoined a @50 10.0.0.0/28 used=8\nclaim 10.0.0.16/28 a 1 Held @60",
     );
     assert_eq!(log(&cluster), "Published [10.0.0.16/28] Growth");
     cluster.observe("ciliumnode a @110 10.0.0.0/28 10.0.0.16/28 used=8");

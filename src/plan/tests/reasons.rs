@@ -32,7 +32,7 @@ fn a_pool_that_is_not_asked_says_which_term_the_node_fails_or_that_it_cannot_be_
 
 #[test]
 fn a_pool_that_is_asked_says_why_it_has_no_block() {
-    let cluster = |pool: &str| format!("node a 1\nciliumnode a @50\n{pool}");
+    let cluster = |pool: &str| format!("joined a @50\n{pool}");
     for (pool, why) in [
         ("pool p 10.0.0.0/24 28 deleting", "the pool is being deleted"),
         ("pool p 10.0.0.0/24 28 cordoned", "all ranges are cordoned or draining"),
@@ -52,7 +52,7 @@ fn a_pool_that_is_asked_says_why_it_has_no_block() {
 
 #[test]
 fn a_node_at_its_limits_says_which() {
-    let served = "served a @50 10.0.0.0/30 used=4\n";
+    let served = "joined a @50 10.0.0.0/30 used=4\n";
     let limits = [
         ("maxBlocks=1", "the node's first pool allows at most 1 block"),
         ("maxAddresses=6", "the node's first pool allows at most 6 addresses"),
@@ -67,7 +67,7 @@ fn a_node_at_its_limits_says_which() {
 fn a_first_grant_that_lacks_a_family_says_which() {
     check(
         "crd v4 v6",
-        "node a 1\nciliumnode a @50\npool p 10.0.0.0/24 28",
+        "joined a @50\npool p 10.0.0.0/24 28",
         "pool p gives no ipv6 block: the pool has no ranges of this family\n\
          pool p gives no ipv4 block: the first grant also needs ipv6, and no pool has a ipv6 block\n\
          waits: no pool that selects it has a free block",
@@ -91,9 +91,9 @@ fn a_node_that_no_pool_selects_says_which_label_it_lacks() {
 #[test]
 fn a_node_lacks_a_pool_until_one_selects_it_or_the_node_is_gone() {
     for (text, lacks) in [
-        ("node a 1\nciliumnode a @50", true),
-        ("node a 1\nciliumnode a @50\npool p 10.0.0.0/24 28", false),
-        ("node a 1\nciliumnode a @50\npool p 10.0.0.0/24 28 zone=c", true),
+        ("joined a @50", true),
+        ("joined a @50\npool p 10.0.0.0/24 28", false),
+        ("joined a @50\npool p 10.0.0.0/24 28 zone=c", true),
         ("node a 1", true),
         ("node a 1\npool p 10.0.0.0/24 28", false),
         ("ciliumnode a @50", false),
@@ -120,7 +120,7 @@ fn the_labels_that_pools_ask_for_are_told_first_and_those_of_kubernetes_last() {
 fn a_node_that_waits_says_why_each_of_its_pools_has_no_block() {
     let cluster = Cluster::serving(
         "crd v4 v6",
-        "node a 1\nciliumnode a @50\npool closed 10.1.0.0/24 28 cordoned\npool full 10.0.0.0/28 28\n\
+        "joined a @50\npool closed 10.1.0.0/24 28 cordoned\npool full 10.0.0.0/28 28\n\
          claim 10.0.0.0/28 b 1 Held @40",
     );
     assert_eq!(
@@ -128,7 +128,7 @@ fn a_node_that_waits_says_why_each_of_its_pools_has_no_block() {
         "no pool of the node has a free ipv4 block; add a CIDR to one of its pools, or create a pool that \
          selects the node: pool closed (all ranges are cordoned or draining), pool full (all blocks are taken)",
     );
-    let cordoned = Cluster::of("node a 1\nciliumnode a @50\npool closed 10.1.0.0/24 28 cordoned");
+    let cordoned = Cluster::of("joined a @50\npool closed 10.1.0.0/24 28 cordoned");
     assert_eq!(
         why_no_block(&cordoned.world, &"a".into(), &Share { family: Family::V4, pod_ip_pool: None }),
         "no pool of the node has a free ipv4 block; set `state: Active` on a CIDR of one of its pools, or create \
@@ -145,7 +145,7 @@ fn a_node_that_waits_says_why_each_of_its_pools_has_no_block() {
 fn a_reason_stays_short_whatever_the_number_of_pools() {
     let pools: Vec<String> =
         (0..300).map(|n| format!("pool p{n:03} 10.0.0.0/24 28 zone=c younger\n")).collect();
-    let cluster = Cluster::of(&format!("node a 1\nciliumnode a @50\n{}", pools.concat()));
+    let cluster = Cluster::of(&format!("joined a @50\n{}", pools.concat()));
     let why = why_no_pool(&cluster.world, &"a".into());
     let end = "pool p009 (needs `zone=c`; the node has no label zone) and 290 more";
     assert!(why.ends_with(end), "{why}");

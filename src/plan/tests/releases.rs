@@ -7,7 +7,7 @@ const UPGRADE: &str = "finding: UnsupportedCilium; waits: its agent version is n
 
 /// A node that asks for its first block, whose agents these are.
 fn newcomer(agents: &str) -> String {
-    let cluster = Cluster::of(&format!("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\n{agents}"));
+    let cluster = Cluster::of(&format!("pool p 10.0.0.0/24 28\njoined a @50\n{agents}"));
     rendered(&cluster.plan("a"))
 }
 
@@ -36,7 +36,7 @@ fn the_weakest_agent_that_may_run_counts() {
 
 #[test]
 fn a_node_keeps_what_it_has_and_gets_more_after_the_upgrade() {
-    let full = "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 used=15";
+    let full = "pool p 10.0.0.0/24 28\njoined a @50 10.0.0.0/28 used=15";
     let mut cluster = Cluster::of(&format!("{full}\nagent a 1.13.10"));
     cluster.expect("a", UPGRADE);
     assert_eq!(cluster.drain(), [""; 0]);
@@ -49,10 +49,9 @@ fn a_node_keeps_what_it_has_and_gets_more_after_the_upgrade() {
 
 #[test]
 fn a_claim_that_is_held_is_not_published_and_an_agent_is_not_asked() {
-    let held =
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40\nagent a 1.14.1";
+    let held = "pool p 10.0.0.0/24 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Held @40\nagent a 1.14.1";
     Cluster::of(held).expect("a", UPGRADE);
-    let silent = "pool p 10.0.0.0/24 28\nserved a @50 10.0.0.0/28 used=unknown\nagent a 1.14.1";
+    let silent = "pool p 10.0.0.0/24 28\njoined a @50 10.0.0.0/28 used=unknown\nagent a 1.14.1";
     Cluster::of(silent).expect_for(3600, "a", UPGRADE);
 }
 
@@ -84,7 +83,7 @@ fn a_pool_names_its_nodes_that_get_nothing_and_the_way_out() {
 
 #[test]
 fn an_administrator_may_vouch_for_another_release() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\nagent a 1.13.10");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\njoined a @50\nagent a 1.13.10");
     cluster.expect("a", UPGRADE);
     cluster.observe_agents(AgentNews::Vouched("1.13.11".parse().unwrap()));
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");

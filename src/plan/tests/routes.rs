@@ -43,7 +43,7 @@ fn a_block_is_announced_until_its_carrier_no_longer_has_it() {
 
 #[test]
 fn a_node_that_is_gone_announces_nothing() {
-    let mut cluster = Cluster::of("pool p 10.0.0.0/24 26\nserved a @90 10.0.0.0/26");
+    let mut cluster = Cluster::of("pool p 10.0.0.0/24 26\njoined a @90 10.0.0.0/26");
     cluster.delete(Kind::Node, "a", 101);
     assert_eq!(told(&cluster), "a: (10.0.0.0/26: its Node does not exist)");
 }

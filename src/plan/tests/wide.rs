@@ -25,7 +25,7 @@ fn kubernetes_gives_the_same() {
 
 #[test]
 fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
-    let text = "pool p 10.0.0.0/8 21\npool q 11.0.0.0/8 22 priority=-1\nnode a 1\nciliumnode a @99";
+    let text = "pool p 10.0.0.0/8 21\npool q 11.0.0.0/8 22 priority=-1\njoined a @99";
     let mut cluster = Cluster::of(text);
     // The pool that comes first gives none, and the next one does.
     cluster.expect("a", "claim 11.0.0.0/22 of pool q for node a");
@@ -34,7 +34,7 @@ fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
     assert!(said.contains("`spec.ipv4.blockSize` is 21, and the minimum is 22"), "{said}");
     assert!(cluster.condition("q", ConditionType::Ready).starts_with("Serving true"));
 
-    let alone = Cluster::of("pool p 10.0.0.0/8 21 maxAddresses=4096\nnode a 1\nciliumnode a @99");
+    let alone = Cluster::of("pool p 10.0.0.0/8 21 maxAddresses=4096\njoined a @99");
     let plan = alone.plan("a");
     assert!(plan.requests().is_empty(), "{}", rendered(&plan));
     let why = crate::plan::reasons::why_no_block(
@@ -48,7 +48,7 @@ fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
 /// What no node can get is neither free nor exhausted, nor does it help out another pool that lacks the family.
 #[test]
 fn a_pool_whose_blocks_are_too_wide_offers_none() {
-    let text = "pool p 10.0.0.0/8 21\npool q fd00::/64 118\nnode a 1\nciliumnode a @99\nclaim 10.0.0.0/21 b 2 Held @90";
+    let text = "pool p 10.0.0.0/8 21\npool q fd00::/64 118\njoined a @99\nclaim 10.0.0.0/21 b 2 Held @90";
     let cluster = Cluster::serving("crd v4 v6", text);
     let counts = cluster.status("p").families[&Family::V4];
     assert_eq!((counts.blocks, counts.held, counts.free), (1, 1, 0));
@@ -59,8 +59,7 @@ fn a_pool_whose_blocks_are_too_wide_offers_none() {
 
 #[test]
 fn crd_publishes_no_claim_that_another_mode_left() {
-    let cluster =
-        Cluster::of("pool p 10.0.0.0/8 16\nnode a 1\nciliumnode a @99\nclaim 10.0.0.0/16 a 1 Held @90");
+    let cluster = Cluster::of("pool p 10.0.0.0/8 16\njoined a @99\nclaim 10.0.0.0/16 a 1 Held @90");
     let plan = cluster.plan("a");
     assert!(!plan.requests().iter().any(|request| matches!(request, Request::Write(Write::Publish(_)))));
     let kinds: Vec<FindingKind> = plan.findings.iter().map(|finding| finding.kind).collect();
@@ -73,7 +72,7 @@ fn counts_of_wide_blocks_end_at_what_json_can_say() {
     // More of them than would fit into the type of the count.
     for at in 1..=2100 {
         let block = format!("fd00:0:{at:x}::/64");
-        writeln!(text, "served n{at} @50 bare {block}").expect("a string takes it");
+        writeln!(text, "joined n{at} @50 bare {block}").expect("a string takes it");
     }
     let cluster = Cluster::serving("cluster-pool v6", &text);
     let counts = cluster.status("p").families[&Family::V6];

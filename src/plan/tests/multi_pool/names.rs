@@ -17,9 +17,10 @@ fn each_name_gets_what_its_agent_needs_from_the_pools_that_name_it() {
 
 #[test]
 fn a_publication_adds_each_block_under_the_name_of_its_claim() {
-    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars\nnode a 1\n\
-                claim 10.0.0.0/28 a 1 Held @80 under=default\nclaim 10.1.0.0/28 a 1 Held @81 of=q under=mars\n\
-                ciliumnode a @90 need=8 mars=20 others=10.9.0.0/28";
+    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars\n\
+                joined a @90 need=8 mars=20 others=10.9.0.0/28\n\
+                claim 10.0.0.0/28 a 1 Held @80 under=default\n\
+                claim 10.1.0.0/28 a 1 Held @81 of=q under=mars";
     assert_eq!(
         written(&cluster(text), "a"),
         "mars [10.9.0.0/28, 10.1.0.0/28] {\"of\":\"mars\"}; default [10.0.0.0/28] {}"
@@ -45,8 +46,8 @@ fn a_name_without_free_blocks_holds_no_other_back() {
 /// An agent asks for a pool as soon as a Pod wants an address of it, whatever else there is.
 #[test]
 fn need_under_a_name_that_no_pool_has_is_not_ours() {
-    let text = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\n\
-                ciliumnode a @90 need=8 mars=8 has=10.0.0.0/28";
+    let text = "pool p 10.0.0.0/24 28\njoined a @90 need=8 mars=8 has=10.0.0.0/28\n\
+                claim 10.0.0.0/28 a 1 Held @80 under=default";
     cluster(text).expect("a", "nothing");
 }
 
@@ -76,8 +77,9 @@ fn a_renamed_pool_gives_new_blocks_under_the_new_name_only() {
     ));
     lets_go.expect("a", "release 10.0.0.0/28 of node a (Reclaimed)");
     let mut left = cluster(
-        "pool p 10.0.0.0/24 28 under=mars\nnode a 1\nclaim 10.0.0.0/28 a 1 Releasing/Reclaimed @80 under=default\n\
-         claim 10.0.0.16/28 a 1 Held @81 under=mars\nciliumnode a @90 need=8 mars=20 others=10.0.0.16/28",
+        "pool p 10.0.0.0/24 28 under=mars\njoined a @90 need=8 mars=20 others=10.0.0.16/28\n\
+         claim 10.0.0.0/28 a 1 Releasing/Reclaimed @80 under=default\n\
+         claim 10.0.0.16/28 a 1 Held @81 under=mars",
     );
     assert_eq!(written(&left, "a"), "{\"pool\":\"default\"} {\"pool\":\"mars\"} and asks as of 80");
     left.observe("claim 10.0.0.0/28 a 1 Cooling/Reclaimed @101 under=default");
@@ -87,7 +89,7 @@ fn a_renamed_pool_gives_new_blocks_under_the_new_name_only() {
 /// Of another hand, be it in a range of ours: it stays what it is, and nobody gets it.
 #[test]
 fn a_cidr_under_another_name_than_its_pool_says_is_not_claimed() {
-    let text = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 others=10.0.0.0/28";
+    let text = "pool p 10.0.0.0/24 28\njoined a @90 need=8 others=10.0.0.0/28";
     cluster(text).expect("a", "claim 10.0.0.32/28 of pool p for node a under default");
 }
 
@@ -115,8 +117,8 @@ fn a_block_that_a_hand_moved_to_another_name_is_reported_and_stays_the_nodes() {
 /// An agent need not want an address of its default pool.
 #[test]
 fn an_agent_that_asks_for_another_pool_alone_is_served() {
-    let text = "pool q 10.1.0.0/24 28 under=mars\nnode a 1\nclaim 10.1.0.0/28 a 1 Held @80 of=q \
-         under=mars\nciliumnode a @90 mars=8";
+    let text = "pool q 10.1.0.0/24 28 under=mars\njoined a @90 mars=8\n\
+                claim 10.1.0.0/28 a 1 Held @80 of=q under=mars";
     assert_eq!(written(&cluster(text), "a"), "mars [10.1.0.0/28] {}");
 }
 
@@ -142,8 +144,9 @@ fn pools_of_one_name_with_blocks_of_another_size_are_reported() {
 
 #[test]
 fn a_node_waits_for_blocks_of_the_name_that_it_lacks() {
-    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/28 28 under=mars\nclaim 10.1.0.0/28 b 2 Held @70 of=q under=mars\n\
-                node a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\nciliumnode a @90 need=8 mars=8 has=10.0.0.0/28";
+    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/28 28 under=mars\n\
+                claim 10.1.0.0/28 b 2 Held @70 of=q under=mars\n\
+                joined a @90 need=8 mars=8 has=10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @80 under=default";
     let mut cluster = cluster(text);
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block of the Cilium pool mars");
     let waiting = |pool: &str| tally::of(&cluster.world, &pool.into()).nodes.want_growth;
@@ -169,7 +172,7 @@ fn a_node_waits_for_blocks_of_the_name_that_it_lacks() {
 /// A misspelt name, or the default one forgotten.
 #[test]
 fn a_node_none_of_whose_pools_has_a_name_that_its_agent_asks_for_is_reported() {
-    let text = "pool p 10.0.0.0/24 28 under=mras\nnode a 1\nciliumnode a @90 need=8";
+    let text = "pool p 10.0.0.0/24 28 under=mras\njoined a @90 need=8";
     let mut cluster = cluster(text);
     cluster.expect("a", "finding: NoPool");
     assert_eq!(
@@ -185,7 +188,7 @@ fn a_node_none_of_whose_pools_has_a_name_that_its_agent_asks_for_is_reported() {
 /// An agent that has one CIDR under two names counts it under both, and gives back what it does not need beside it.
 #[test]
 fn a_block_that_somebody_put_under_a_second_name_counts_there_too() {
-    let text = "node a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=mars\nclaim 10.0.0.160/30 a 1 Held @81 under=default\n\
-                ciliumnode a @90 need=8 mars=8 has=10.0.0.0/28 others=10.0.0.0/28";
+    let text = "joined a @90 need=8 mars=8 has=10.0.0.0/28 others=10.0.0.0/28\n\
+                claim 10.0.0.0/28 a 1 Held @80 under=mars\nclaim 10.0.0.160/30 a 1 Held @81 under=default";
     cluster(text).expect("a", "release 10.0.0.160/30 of node a (Reclaimed); finding: MisplacedBlock");
 }

@@ -95,9 +95,10 @@ fn a_block_that_was_removed_comes_back_with_the_others_when_its_agent_finds_none
 /// pods.
 #[test]
 fn a_released_block_comes_back_for_the_pods_in_it_whatever_name_its_agent_asks_for() {
-    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\nnode a 1\nagent a \
-         1.20.2\nclaim 10.0.0.0/28 a 1 Held @30 under=default\nclaim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 \
-         of=q under=mars\nciliumnode a @90 need=8 asked=31 recreated";
+    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\n\
+                joined a @90 need=8 asked=31 recreated\nagent a 1.20.2\n\
+                claim 10.0.0.0/28 a 1 Held @30 under=default\n\
+                claim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars";
     let mut in_use = cluster(text);
     in_use.looked(&[("10.1.0.3", "apps/left")]);
     in_use.expect("a", "hold 10.1.0.0/28 for node a again");
@@ -112,9 +113,10 @@ fn a_released_block_comes_back_for_the_pods_in_it_whatever_name_its_agent_asks_f
 #[test]
 fn blocks_on_their_way_wait_for_a_read_of_the_pods_that_fails_but_not_for_ever() {
     let mut cluster = cluster(
-        "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\nnode a 1\nagent a 1.20.2\n\
-         claim 10.0.0.0/28 a 1 Held @30 under=default\nclaim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars\n\
-         ciliumnode a @90 need=8 asked=31 recreated",
+        "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\n\
+         joined a @90 need=8 asked=31 recreated\nagent a 1.20.2\n\
+         claim 10.0.0.0/28 a 1 Held @30 under=default\n\
+         claim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars",
     );
     for _ in 0..6 {
         cluster.expect("a", "read the pods of node a");
@@ -131,8 +133,8 @@ fn blocks_on_their_way_wait_for_a_read_of_the_pods_that_fails_but_not_for_ever()
 #[test]
 fn a_released_block_that_nobody_has_is_not_held_for_a_need_under_another_name() {
     let mut cluster = cluster(
-        "pool p none 28\npool q 10.1.0.0/24 28 under=mars\nnode a 1\nagent a 1.20.2\n\
-         claim 10.1.0.0/28 a 1 Held @31 of=q under=mars\nciliumnode a @32 others=10.1.0.0/28 mars=8",
+        "pool p none 28\npool q 10.1.0.0/24 28 under=mars\njoined a @32 others=10.1.0.0/28 mars=8\n\
+         agent a 1.20.2\nclaim 10.1.0.0/28 a 1 Held @31 of=q under=mars",
     );
     cluster.observe("ciliumnode a @110 need=8");
     cluster.looked(&[]);

@@ -73,7 +73,7 @@ fn a_status_of_a_pool_that_is_not_kept() {
 
 #[test]
 fn a_status_of_a_claim_that_is_not_kept() {
-    let cluster = Cluster::of("pool p 10.0.0.0/26 28 draining\nserved a @50 10.0.0.0/28");
+    let cluster = Cluster::of("pool p 10.0.0.0/26 28 draining\njoined a @50 10.0.0.0/28");
     let expected = "report on the claim of 10.0.0.0/28: the first block of a node stays; drain the node, \
          delete its Node and CiliumNode, and let it join again";
     check(&cluster, expected, |world, write, later| {

@@ -70,7 +70,7 @@ fn a_pool_is_exhausted_when_what_is_free_cannot_be_used() {
 #[test]
 fn a_full_pool_names_who_takes_its_blocks_without_a_claim() {
     let check = |text: &str, who: &str, remedy: &str| {
-        let cluster = Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{text}"));
+        let cluster = Cluster::of(&format!("pool p 10.0.0.0/26 28\njoined a @50\n{text}"));
         let exhausted = cluster.condition("p", ConditionType::Exhausted);
         let expected =
             format!("NoFreeBlocks true: ipv4: 0 of 4 blocks free (0 held, 4 unavailable: {who}); ");
@@ -109,7 +109,7 @@ fn a_full_pool_says_who_holds_it_and_the_remedy_that_fits() {
 /// Times are those of the object, and not of the process.
 #[test]
 fn a_full_pool_names_the_node_that_waits_longest_and_a_restart_keeps_its_time() {
-    let text = "pool p 10.0.0.0/28 28\nserved a @50 10.0.0.0/28 used=3\nnode b 2\nnode c 3\n\
+    let text = "pool p 10.0.0.0/28 28\njoined a @50 10.0.0.0/28 used=3\nnode b 2\nnode c 3\n\
                 ciliumnode b @51\nciliumnode c @52";
     let object = |cluster: &Cluster| cluster.world.pool_object(&"p".into()).expect("it is a pool").clone();
     let mut cluster = Cluster::of(text);

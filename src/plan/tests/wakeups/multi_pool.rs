@@ -7,48 +7,48 @@ use super::worlds::{NODES, of_nodes};
 pub(super) const WORLDS: &[(&str, &str)] = &[
     (
         "the family in a CiliumPodIPPool",
-        "pool p 10.0.0.0/27 28\nnode a 1\nnode b 1\nciliumnode a @50 need=8\nciliumnode b @51 need=8\n\
-         then podippools default v6=122",
+        "pool p 10.0.0.0/27 28\njoined a @50 need=8\njoined b @51 need=8\nthen podippools default v6=122",
     ),
     (
         "a CiliumPodIPPool",
-        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 under=mars\nnode a 1\n\
-         ciliumnode a @50 need=8 mars=8\nagent a 1.20.2\nthen podippools other v4=28",
+        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 under=mars\njoined a @50 need=8 mars=8\n\
+         agent a 1.20.2\nthen podippools other v4=28",
     ),
     (
         "an agent that needs no CiliumPodIPPool",
-        "pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50 need=20 has=10.0.0.0/28\n\
+        "pool p 10.0.0.0/27 28\njoined a @50 need=20 has=10.0.0.0/28\n\
          claim 10.0.0.0/28 a 1 Held @40 under=default\nclaim 10.0.0.16/28 a 1 Held @41 under=default\n\
          then agent a 1.20.2\nthen podippools mars v4=28",
     ),
     (
         "the CiliumPodIPPool of a claim",
-        "pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50 recreated need=8 mars=8\n\
+        "pool p 10.0.0.0/27 28\njoined a @50 recreated need=8 mars=8\n\
          claim 10.0.0.0/28 a 1 Held @40 under=default\nclaim 10.0.0.64/28 a 1 Held @41 under=mars\n\
          then podippools default v4=28\nmars",
     ),
     (
         "nothing",
-        "pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50 need=8 has=10.0.0.0/28\n\
+        "pool p 10.0.0.0/27 28\njoined a @50 need=8 has=10.0.0.0/28\n\
          claim 10.0.0.0/28 a 1 Held @40 under=default\nthen podippools default v4=28\nmars v4=28",
     ),
     (
         "its Pods to be read before a block of a pool that drains is taken off",
-        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 draining\nnode a 1\nagent a 1.17.8\n\
-         ciliumnode a @50 need=8 has=10.0.0.0/28,10.0.0.64/28\n\
+        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 draining\n\
+         joined a @50 need=8 has=10.0.0.0/28,10.0.0.64/28\nagent a 1.17.8\n\
          claim 10.0.0.0/28 a 1 Held @40 under=default\nclaim 10.0.0.64/28 a 1 Held @41 of=q under=default\n\
          then podippools default v4=28",
     ),
     (
         "the answer to a question",
-        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 draining\nnode a 1\nagent a 1.17.8\n\
-         ciliumnode a @50 need=8 has=10.0.0.0/28 asked=45\nclaim 10.0.0.0/28 a 1 Held @40 under=default\n\
+        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 draining\n\
+         joined a @50 need=8 has=10.0.0.0/28 asked=45\nagent a 1.17.8\n\
+         claim 10.0.0.0/28 a 1 Held @40 under=default\n\
          claim 10.0.0.64/28 a 1 Releasing/Reclaimed @41 of=q under=default\nthen podippools default v4=28",
     ),
     (
         "a block that its agent has taken back by itself",
-        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 draining\nnode a 1\nagent a 1.17.8\n\
-         ciliumnode a @50 need=8 has=10.0.0.0/28,10.0.0.64/28\n\
+        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 draining\n\
+         joined a @50 need=8 has=10.0.0.0/28,10.0.0.64/28\nagent a 1.17.8\n\
          claim 10.0.0.0/28 a 1 Held @40 under=default\n\
          claim 10.0.0.64/28 a 1 Draining @41 of=q under=default\nthen podippools default v4=28\nthen end",
     ),

@@ -8,7 +8,7 @@ use super::worlds::of_nodes;
 pub(super) const WORLDS: &[(&str, &str)] = &[
     (
         "the time after which a block is to leave",
-        "pool p 10.0.0.0/28 30 reclaim=enabled\nserved a @50 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/31\n\
+        "pool p 10.0.0.0/28 30 reclaim=enabled\njoined a @50 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/31\n\
          agent a 1.17.8\nthen show ciliumnode a 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/32",
     ),
     (
@@ -52,12 +52,12 @@ pub(super) const WORLDS: &[(&str, &str)] = &[
     (
         "its agent to forget a block that is off",
         "pool p 10.0.0.0/28 30 reclaim=enabled\n\
-         served a @50 10.0.0.0/30 released=10.0.0.4/30 used=10.0.0.0/32\nnode b 1\nagent a 1.17.8\n\
-         ciliumnode b @51\nclaim 10.0.0.4/30 a 1 Releasing/Reclaimed @41",
+         joined a @50 10.0.0.0/30 released=10.0.0.4/30 used=10.0.0.0/32\njoined b @51\nagent a 1.17.8\n\
+         claim 10.0.0.4/30 a 1 Releasing/Reclaimed @41",
     ),
     (
         "a block that cools",
-        "pool p 10.0.0.0/29 30\nserved a @50 10.0.0.0/30 used=10.0.0.0/32\nnode b 1\nciliumnode b @51\n\
+        "pool p 10.0.0.0/29 30\njoined a @50 10.0.0.0/30 used=10.0.0.0/32\njoined b @51\n\
          claim 10.0.0.4/30 a 1 Cooling/Reclaimed @41",
     ),
 ];

@@ -5,17 +5,11 @@ use super::worlds::{of_blocks, of_nodes};
 
 /// Worlds in which somebody waits, in mode cluster-pool: for what, the objects, and what has happened to them.
 pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str)] = &[
-    (
-        "its only block",
-        "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare",
-    ),
-    (
-        "capacity",
-        "pool p 10.0.0.0/30 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare\nthen end",
-    ),
+    ("its only block", "pool p 10.0.0.0/29 30\njoined a @50 bare 10.0.0.0/30\njoined b @51 bare"),
+    ("capacity", "pool p 10.0.0.0/30 30\njoined a @50 bare 10.0.0.0/30\njoined b @51 bare\nthen end"),
     (
         "a block without an address of a node",
-        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1 own=10.0.0.1/32\nciliumnode a @50 bare\nthen end",
+        "pool p 10.0.0.0/30 30\njoined a @50 bare\nnode b 1 own=10.0.0.1/32\nthen end",
     ),
     (
         "the other family",
@@ -31,12 +25,12 @@ pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str)] = &[
     ),
     (
         "its claims as of a CiliumNode that was recreated",
-        "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/30\nthen freeze\nthen delete ciliumnode a\n\
+        "pool p 10.0.0.0/29 30\njoined a @50 bare 10.0.0.0/30\nthen freeze\nthen delete ciliumnode a\n\
          then show ciliumnode a bare recreated\nthen end",
     ),
     (
         "the end of its CiliumNode",
-        "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/30 deleting\nnode b 1\nciliumnode b @51 bare",
+        "pool p 10.0.0.0/29 30\njoined a @50 bare 10.0.0.0/30 deleting\njoined b @51 bare",
     ),
     (
         "a CiliumNode that outlives its Node",
@@ -59,61 +53,60 @@ pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str)] = &[
     ),
     (
         "an end of an overlap of two that are carried",
-        "pool p 10.0.0.0/29 30\nserved a @50 bare 10.0.0.0/29\nserved b @51 bare 10.0.0.4/30",
+        "pool p 10.0.0.0/29 30\njoined a @50 bare 10.0.0.0/29\njoined b @51 bare 10.0.0.4/30",
     ),
     (
         "an end of an overlap of two that may be in use",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 bare recreated\n\
-         ciliumnode b @51 bare recreated\nclaim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
+        "pool p 10.0.0.0/29 30\njoined a @50 bare recreated\njoined b @51 bare recreated\n\
+         claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
     ),
     (
         "an unreadable object over its claim",
-        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 bare\nclaim 10.0.0.0/30 a 1 Held @40\n\
+        "pool p 10.0.0.0/30 30\njoined a @50 bare\nclaim 10.0.0.0/30 a 1 Held @40\n\
          unreadable NodeIPBlock 10.0.0.4-30 10.0.0.0/29 @41",
     ),
     ("its own CiliumNode", "pool p 10.0.0.0/29 30\nnode a 1\nunreadable CiliumNode a 10.0.0.4/30 @41"),
     (
         "the correction of its CiliumNode",
-        "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50 bare malformed\nclaim 10.0.0.0/30 a 1 Held @40",
+        "pool p 10.0.0.0/29 30\njoined a @50 bare malformed\nclaim 10.0.0.0/30 a 1 Held @40",
     ),
     (
         "an operator that allocates",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 bare operator=full\n\
-         ciliumnode b @51 bare manager=cilium-operator-aws",
+        "pool p 10.0.0.0/29 30\njoined a @50 bare operator=full\n\
+         joined b @51 bare manager=cilium-operator-aws",
     ),
     (
         "the end of the freeze, with a lost claim",
-        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode b @51 bare\nclaim 10.0.0.0/30 a 1 Held @40\n\
-         then freeze\nthen delete claim 10.0.0.0/30 a 1 Held",
+        "pool p 10.0.0.0/30 30\nnode a 1\njoined b @51 bare\nclaim 10.0.0.0/30 a 1 Held @40\nthen freeze\n\
+         then delete claim 10.0.0.0/30 a 1 Held",
     ),
     (
         "the end of the freeze, with a lost claim of a block that it carries",
-        "pool p 10.0.0.0/30 30\nserved a @50 bare 10.0.0.0/30\nnode b 1\nciliumnode b @51 bare\n\
-         then freeze\nthen delete claim 10.0.0.0/30 a 1 Held",
+        "pool p 10.0.0.0/30 30\njoined a @50 bare 10.0.0.0/30\njoined b @51 bare\nthen freeze\n\
+         then delete claim 10.0.0.0/30 a 1 Held",
     ),
     (
         "a later version of its CiliumNode",
-        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode a @50 bare\nciliumnode b @51 bare\n\
+        "pool p 10.0.0.0/30 30\njoined a @50 bare\njoined b @51 bare\n\
          claim 10.0.0.0/30 a 1 Releasing/Unused @60",
     ),
     (
         "the end of a block of a pool that drains",
-        "pool p 10.0.0.0/29 30 draining\nserved a @50 bare 10.0.0.0/30",
+        "pool p 10.0.0.0/29 30 draining\njoined a @50 bare 10.0.0.0/30",
     ),
     (
         "the end of cooling",
-        "pool p 10.0.0.0/30 30\nnode b 1\nciliumnode b @51 bare\n\
-         claim 10.0.0.0/30 a 1 Cooling/NodeGone @40\nthen end",
+        "pool p 10.0.0.0/30 30\njoined b @51 bare\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40\nthen end",
     ),
     (
         "the end of the freeze",
-        "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50 bare malformed\nclaim 10.0.0.4/30 a 1 Held @40\n\
-         then freeze\nthen show ciliumnode a bare\nthen end",
+        "pool p 10.0.0.0/29 30\njoined a @50 bare malformed\nclaim 10.0.0.4/30 a 1 Held @40\nthen freeze\n\
+         then show ciliumnode a bare\nthen end",
     ),
     (
         "the end of the freeze, and others may take its block meanwhile",
-        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 bare malformed\nthen freeze\n\
-         then show ciliumnode a bare\nthen end",
+        "pool p 10.0.0.0/30 30\njoined a @50 bare malformed\nthen freeze\nthen show ciliumnode a bare\n\
+         then end",
     ),
     (
         "a mode",

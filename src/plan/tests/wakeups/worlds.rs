@@ -8,23 +8,23 @@ pub(super) const NODES: [&str; 3] = ["a", "b", "c"];
 /// Worlds in which somebody waits: for what, the objects, and behind each `then` what
 /// has happened to them.
 pub(super) const WORLDS: &[(&str, &str)] = &[
-    ("capacity", "pool p 10.0.0.0/30 30\nserved a @50 10.0.0.0/30\nnode b 1\nciliumnode b @51"),
+    ("capacity", "pool p 10.0.0.0/30 30\njoined a @50 10.0.0.0/30\njoined b @51"),
     (
         "capacity, of two pools",
-        "pool p 10.0.0.0/30 30\npool q 10.0.0.8/30 30 younger\nserved a @50 10.0.0.0/30\nnode b 1\n\
-         node c 1\nciliumnode b @51\nciliumnode c @52 10.0.0.8/30 used=4\nclaim 10.0.0.8/30 c 1 Held @41",
+        "pool p 10.0.0.0/30 30\npool q 10.0.0.8/30 30 younger\njoined a @50 10.0.0.0/30\njoined b @51\n\
+         node c 1\nciliumnode c @52 10.0.0.8/30 used=4\nclaim 10.0.0.8/30 c 1 Held @41",
     ),
     (
         "a block that is not all of node addresses",
-        "pool p 10.0.0.0/30 30\nnode a 1 own=10.0.0.0/30\nnode b 1\nciliumnode b @51",
+        "pool p 10.0.0.0/30 30\nnode a 1 own=10.0.0.0/30\njoined b @51",
     ),
     (
         "an end of an overlap of two that are carried",
-        "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/29\nserved b @51 10.0.0.4/30",
+        "pool p 10.0.0.0/28 30\njoined a @50 10.0.0.0/29\njoined b @51 10.0.0.4/30",
     ),
     (
         "an end of an overlap of two that may be in use",
-        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 recreated\nciliumnode b @51 recreated\n\
+        "pool p 10.0.0.0/29 30\njoined a @50 recreated\njoined b @51 recreated\n\
          claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
     ),
     (
@@ -40,12 +40,12 @@ pub(super) const WORLDS: &[(&str, &str)] = &[
     ),
     (
         "another node that carries its block",
-        "pool p 10.0.0.0/28 30\nnode a 1\nnode b 1\nciliumnode a @50\nciliumnode b @51 10.0.0.0/30\n\
+        "pool p 10.0.0.0/28 30\njoined a @50\nnode b 1\nciliumnode b @51 10.0.0.0/30\n\
          claim 10.0.0.0/30 a 1 Held @40",
     ),
     (
         "an unreadable object over its claim",
-        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 a 1 Held @40\n\
+        "pool p 10.0.0.0/30 30\njoined a @50\nclaim 10.0.0.0/30 a 1 Held @40\n\
          unreadable NodeIPBlock 10.0.0.4-30 10.0.0.0/29 @41",
     ),
     (
@@ -54,22 +54,20 @@ pub(super) const WORLDS: &[(&str, &str)] = &[
     ),
     (
         "an unreadable object that takes all that is free",
-        "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50\n\
+        "pool p 10.0.0.0/29 30\njoined a @50\n\
          unreadable NodeIPBlock 10.0.0.8-30 10.0.0.0/30 10.0.0.4/30 @41",
     ),
     ("its own CiliumNode", "pool p 10.0.0.0/28 30\nnode a 1\nunreadable CiliumNode a 10.0.0.4/30 @41"),
-    ("the correction of its CiliumNode", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 malformed"),
-    ("the end of its CiliumNode", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 deleting"),
-    ("the other family", "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nthen mode crd v4 v6"),
+    ("the correction of its CiliumNode", "pool p 10.0.0.0/28 30\njoined a @50 10.0.0.0/30 malformed"),
+    ("the end of its CiliumNode", "pool p 10.0.0.0/28 30\njoined a @50 10.0.0.0/30 deleting"),
+    ("the other family", "pool p 10.0.0.0/28 30\njoined a @50\nthen mode crd v4 v6"),
     (
         "a mode",
-        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40\n\
-         then mode none",
+        "pool p 10.0.0.0/28 30\njoined a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40\nthen mode none",
     ),
     (
         "the end of the freeze",
-        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40\n\
-         then freeze",
+        "pool p 10.0.0.0/28 30\njoined a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40\nthen freeze",
     ),
     (
         "a mode, with a lost claim",
@@ -79,18 +77,15 @@ pub(super) const WORLDS: &[(&str, &str)] = &[
     ),
     (
         "its CiliumNode, with a lost claim",
-        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/30 a 1 Held @40\n\
+        "pool p 10.0.0.0/30 30\nnode a 1\njoined b @51\nclaim 10.0.0.0/30 a 1 Held @40\n\
          then delete claim 10.0.0.0/30 a 1 Held",
     ),
     (
         "a lost claim that could not be read",
-        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50\n\
-         unreadable NodeIPBlock 10.0.0.0-30 10.0.0.0/30 @60\nthen delete unreadable NodeIPBlock 10.0.0.0-30",
+        "pool p 10.0.0.0/30 30\njoined a @50\nunreadable NodeIPBlock 10.0.0.0-30 10.0.0.0/30 @60\n\
+         then delete unreadable NodeIPBlock 10.0.0.0-30",
     ),
-    (
-        "the end of cooling",
-        "pool p 10.0.0.0/30 30\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40",
-    ),
+    ("the end of cooling", "pool p 10.0.0.0/30 30\njoined b @51\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40"),
     (
         "its pool, while it cools",
         "pool p 10.0.0.0/30 30 invalid\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40\nthen wait 1000000\n\
@@ -98,7 +93,7 @@ pub(super) const WORLDS: &[(&str, &str)] = &[
     ),
     (
         "a CiliumNode that outlives its Node",
-        "pool p 10.0.0.0/30 30\nnode b 1\nciliumnode b @52\nciliumnode a @51 10.0.0.0/30\n\
+        "pool p 10.0.0.0/30 30\njoined b @52\nciliumnode a @51 10.0.0.0/30\n\
          claim 10.0.0.0/30 a 1 Releasing/NodeGone @40",
     ),
     (
@@ -113,25 +108,21 @@ pub(super) const WORLDS: &[(&str, &str)] = &[
     ),
     (
         "a block that its agent may be using and that another node carries",
-        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.12/30 a 1 Held @40\n\
+        "pool p 10.0.0.0/30 30\njoined a @50 recreated\nclaim 10.0.0.12/30 a 1 Held @40\n\
          ciliumnode c @51 10.0.0.12/32",
     ),
-    (
-        "the rest of a first set",
-        "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40",
-    ),
-    ("a pool", "pool p 10.0.0.0/28 30 zone=x\nserved a @50 10.0.0.0/30 used=4"),
+    ("the rest of a first set", "pool p 10.0.0.0/31 31\njoined a @50\nclaim 10.0.0.0/31 a 1 Held @40"),
+    ("a pool", "pool p 10.0.0.0/28 30 zone=x\njoined a @50 10.0.0.0/30 used=4"),
     (
         "another release of its agent",
-        "pool p 10.0.0.0/28 30\nnode a 1\nnode b 1\nciliumnode a @50\nciliumnode b @51\nagent a 1.13.10\n\
-         agent b 1.17.8",
+        "pool p 10.0.0.0/28 30\njoined a @50\njoined b @51\nagent a 1.13.10\nagent b 1.17.8",
     ),
     (
         "another release of its agent, to grow",
-        "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 used=4\nthen agent a 1.13.10\n\
+        "pool p 10.0.0.0/28 30\njoined a @50 10.0.0.0/30 used=4\nthen agent a 1.13.10\n\
          then agent a 1.13.11 named=new",
     ),
-    ("what its agent uses", "pool p 10.0.0.0/28 30\nserved a @50 10.0.0.0/30 used=unknown"),
+    ("what its agent uses", "pool p 10.0.0.0/28 30\njoined a @50 10.0.0.0/30 used=unknown"),
 ];
 
 /// The CIDRs of claims, and of what CiliumNodes carry.
