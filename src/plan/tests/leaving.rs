@@ -3,6 +3,17 @@
 use super::*;
 use crate::view::orphans;
 
+impl Cluster {
+    /// The block of the lost node `a` cools for so many seconds, in which this is decided. Then it is free.
+    #[track_caller]
+    fn cools_for(&mut self, seconds: u64, expected: &str) {
+        self.expect_for(seconds - 1, "a", expected);
+        self.pass(1);
+        self.confirm_loss("a");
+        self.expect("a", "free 10.0.0.0/28 of node a");
+    }
+}
+
 #[test]
 fn a_node_that_is_only_being_deleted_keeps_everything() {
     // Other IPAM controllers release the blocks when `deletionTimestamp` appears, while the machine still runs its
@@ -25,10 +36,7 @@ fn a_lost_node_gives_up_its_block_by_proof_and_cooling() {
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Absent(Revision::of(111)));
     cluster.expect("a", "cool 10.0.0.0/28 of node a");
     cluster.carried_out("claim 10.0.0.0/28 a 1 Cooling/NodeGone @120");
-    cluster.expect_for(3599, "a", "waits: it has no Node");
-    cluster.pass(1);
-    cluster.confirm_loss("a");
-    cluster.expect("a", "free 10.0.0.0/28 of node a");
+    cluster.cools_for(3600, "waits: it has no Node");
 }
 
 /// The replica that found it unused may have had an old view of the node, on which another had published the block.
@@ -49,10 +57,7 @@ fn cooling_is_seen_by_this_process_too() {
     // A process with a clock far behind has written `since`.
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
     cluster.now.wall = Timestamp::from_second(1_000_000).unwrap();
-    cluster.expect_for(29, "a", "waits: it has no Node");
-    cluster.pass(1);
-    cluster.confirm_loss("a");
-    cluster.expect("a", "free 10.0.0.0/28 of node a");
+    cluster.cools_for(30, "waits: it has no Node");
 }
 
 #[test]
@@ -140,10 +145,7 @@ fn a_block_whose_node_was_back_cools_for_the_whole_time_again() {
     cluster.observe("node a 2");
     cluster.delete(Kind::Node, "a", 112);
     assert_eq!(cluster.world.check(), []);
-    cluster.expect_for(3599, "a", "waits: it has no Node");
-    cluster.pass(1);
-    cluster.confirm_loss("a");
-    cluster.expect("a", "free 10.0.0.0/28 of node a");
+    cluster.cools_for(3600, "waits: it has no Node");
 }
 
 /// What this process has seen of an earlier cooling of the block says nothing about this one, whatever it saw between.
@@ -172,10 +174,7 @@ fn a_block_that_cools_again_cools_for_the_whole_time() {
 fn a_cooling_claim_that_somebody_deletes_cools_to_its_end() {
     let mut cluster =
         Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting");
-    cluster.expect_for(3599, "a", "finding: ClaimBeingDeleted; waits: it has no Node");
-    cluster.pass(1);
-    cluster.confirm_loss("a");
-    cluster.expect("a", "free 10.0.0.0/28 of node a");
+    cluster.cools_for(3600, "finding: ClaimBeingDeleted; waits: it has no Node");
 }
 
 #[test]
