@@ -6,7 +6,8 @@ use crate::model::request::Read;
 use crate::view::overview::overview;
 use crate::view::{agents, snapshot, tally};
 
-const AT_LIMIT: &str = "unmet: the node has the maximum of ipv4 blocks or addresses that its first pool allows; finding: NodeAtLimit";
+const AT_LIMIT: &str = "unmet: the node has the maximum of ipv4 blocks or addresses that its first pool \
+                        allows; finding: NodeAtLimit";
 
 #[test]
 fn a_first_set_that_cannot_be_completed_is_kept_and_named() {

@@ -10,8 +10,8 @@
 //! in the pool, and those of `own` are the node's; claims are created for a CiliumNode that is not `recreated`), `claim
 //! CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL] [for=UID] [withheld=CIDRS]`,
 //! `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`, `agent NODE RELEASE|none [named=NAME] [restarts=N]
-//! [deleting] [ended] [unready]` (a Pod of Cilium's agent; they are all listed), or `joined …`, which stands for two
-//! lines and more ([`written_out`]).
+//! [deleting] [ended] [unready]` (a Pod of Cilium's agent; they are all listed), or `joined …`, which is short for
+//! several lines ([`written_out`]).
 
 use super::*;
 use crate::model::community::Community;
@@ -53,7 +53,7 @@ pub(super) fn object(line: &str) -> Object {
     }
 }
 
-/// The lines for which a line stands: `joined NAME @REVISION [CIDR…] [WORD…]` is a node, a CiliumNode of these words,
+/// The lines that a line is short for: `joined NAME @REVISION [CIDR…] [WORD…]` is a node, a CiliumNode of these words,
 /// and a claim of each of its CIDRs. The claims are older by ten revisions.
 pub(super) fn written_out(line: &str) -> Vec<String> {
     let Some(carrier) = line.strip_prefix("joined ") else { return vec![line.to_owned()] };

@@ -11,7 +11,7 @@ use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{Settings, from_config};
 use crate::view::tally;
 
-/// A node with a claim, with a second one, and with a second one that its agent let go.
+/// A node with a claim, with a second one, and with a second one that its agent has released.
 const ONE: &str = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
 const TWO: &str =
     "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";

@@ -45,11 +45,9 @@ fn an_unused_claim_that_is_found_carried_is_held_again() {
 #[test]
 fn a_claim_that_an_earlier_ciliumnode_may_have_carried_is_never_called_unused() {
     // Its first set can't be completed: the pool has no more blocks, and an agent can't start with two addresses.
-    Cluster::of("pool p 10.0.0.0/31 31\njoined a @50 recreated\nclaim 10.0.0.0/31 a 1 Held @40").expect_for(
-        3600,
-        "a",
-        "unmet: no pool of the node has a free ipv4 block; finding: Blocked",
-    );
+    let text = "pool p 10.0.0.0/31 31\njoined a @50 recreated\nclaim 10.0.0.0/31 a 1 Held @40";
+    let kept = "unmet: no pool of the node has a free ipv4 block; finding: Blocked";
+    Cluster::of(text).expect_for(3600, "a", kept);
 }
 
 #[test]

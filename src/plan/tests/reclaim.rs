@@ -80,7 +80,7 @@ impl Cluster {
         cluster
     }
 
-    /// The same, and the agent has answered that nothing of it is used.
+    /// The same, and the agent has answered that it uses nothing of the block.
     fn queried() -> Self {
         let mut cluster = Self::fenced();
         cluster.done(ASK, &[&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=marked")]);

@@ -97,7 +97,7 @@ fn send(cluster: &mut Cluster, expected: &str) {
     end(cluster, plan, &Answer::Done, &Seen::Nothing);
 }
 
-/// The decision is sent, and each of its requests ends with this answer.
+/// The decision is sent, and each of its requests gets this answer.
 fn end(cluster: &mut Cluster, plan: RoutesPlan, answer: &Answer, seen: &Seen) {
     cluster.world.begin_routes(&plan, cluster.now);
     for request in plan.requests {
