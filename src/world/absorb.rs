@@ -21,8 +21,10 @@ use crate::net::cidr::Cidr;
 /// Where an object was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// In the ordered stream of its kind, or in a list of it.
+    /// In the ordered stream of its kind, which shows every version.
     Watch,
+    /// In a list of its kind, which shows only the latest version.
+    List,
     /// In the answer to our write or read, at this consistent revision if the answer has one.
     Answer(Option<Revision>),
 }
@@ -53,7 +55,7 @@ impl World {
             if let (Some(shown), false) = (object.revision(), matches!(object, Object::Unreadable(..))) {
                 self.compare(kind, &object.name(), shown, at_least);
             }
-            self.observe_object(object, Source::Watch);
+            self.observe_object(object, Source::List);
         }
         for name in self.names_of(kind) {
             if !listed.contains(&name) {
@@ -175,7 +177,10 @@ impl World {
             Some(before) if before.uid != uid => self.remember(*before),
             Some(before) => {
                 self.note_use_written(&before);
-                self.note_answered(&before);
+                // Otherwise the answer may be an earlier version that was missed. The agent gets the query again.
+                if source == Source::Watch && !self.is_unreadable(Kind::CiliumNode, name.as_str()) {
+                    self.note_answered(&before);
+                }
             }
             None => {}
         }
@@ -192,7 +197,7 @@ impl World {
         let cidr = claim.cidr;
         let known = self.claims.get(&cidr);
         match (known, source) {
-            (Some(known), Source::Watch) if known.claim.revision > claim.revision => {
+            (Some(known), Source::Watch | Source::List) if known.claim.revision > claim.revision => {
                 if known.claim.uid == claim.uid {
                     let node = known.claim.node.clone();
                     if let Some(known) = self.claims.get_mut(&cidr) {
@@ -213,10 +218,10 @@ impl World {
         let same = known.filter(|known| known.claim.uid == claim.uid);
         let confirmed = match source {
             Source::Answer(revision) => revision,
-            Source::Watch => None,
+            Source::Watch | Source::List => None,
         };
         let confirmed = same.map_or(confirmed, |known| known.confirmed.max(confirmed));
-        let shown = source == Source::Watch || same.is_some_and(|known| known.shown);
+        let shown = !matches!(source, Source::Answer(_)) || same.is_some_and(|known| known.shown);
         let (node, pool) = (claim.node.clone(), claim.pool.clone());
         if self.cooling.get(&cidr).is_some_and(|seen| !seen.is_of(&claim)) {
             self.cooling.remove(&cidr);

@@ -157,7 +157,7 @@ pub(super) struct Answered {
     pub(super) as_of: Revision,
     /// Every address that the answer shows on the carrier.
     pub(super) carried: AddressSet,
-    /// Every address on the carrier in the version before: the last that is known to have shown the usage query.
+    /// Every address on the carrier in the version before: the last that has shown the usage query.
     pub(super) carried_before: AddressSet,
 }
 

@@ -93,7 +93,8 @@ impl World {
         self.carrier(node).filter(|carrier| *carrier.uid() == answered.carrier).map(|_| answered)
     }
 
-    /// A CiliumNode has another version than `before`. Notes which usage query its agent has answered, if any.
+    /// The version after `before` of a CiliumNode was shown, and none in between was missed. Notes which usage query
+    /// its agent has answered, if any.
     pub(super) fn note_answered(&mut self, before: &CiliumNode) {
         let Some(now) = self.cilium_nodes.get(&before.name) else { return };
         let (from, to) = (Carrier::CiliumNode(before), Carrier::CiliumNode(now));

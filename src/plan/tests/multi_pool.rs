@@ -296,6 +296,42 @@ fn an_answer_that_shows_the_block_does_not_prove_what_came_later() {
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95");
 }
 
+/// The answer may be among the versions that were missed, and may still have shown the block.
+#[test]
+fn a_version_after_others_that_were_missed_is_no_answer() {
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
+    let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95";
+    let asked = cluster(&format!("{held}\n{leaving}\nciliumnode a @96 need=8 has=10.0.0.0/28 asked=95"));
+    let later = "ciliumnode a @125 need=8 has=10.0.0.0/28";
+    let listed = |world: &mut World| {
+        let at = AnyRevision::of(Kind::CiliumNode, 130);
+        let objects = vec![object(later)];
+        let listing = Listing { kind: Kind::CiliumNode, at_least: at, at_most: at, objects };
+        world.observe(Observation::Listed(listing));
+    };
+    let read = |world: &mut World| {
+        let Object::CiliumNode(found) = object(later) else { unreachable!() };
+        let (request, seen) = (Read::CiliumNode("a".into()).into(), Seen::CiliumNode(Box::new(found)));
+        world.finish(Outcome { request, answer: Answer::Done, seen }, asked.now);
+    };
+    let unreadable = |world: &mut World| {
+        for line in ["unreadable CiliumNode a @120", later] {
+            world.observe(Observation::Applied(Box::new(object(line))));
+        }
+    };
+    let list: &dyn Fn(&mut World) = &listed;
+    for (what, miss) in [("a list", list), ("a read", &read), ("an unreadable version", &unreadable)] {
+        let mut cluster = asked.clone();
+        miss(&mut cluster.world);
+        cluster.pass(2);
+        assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95", "{what}");
+        // The next answer counts.
+        cluster.observe("ciliumnode a @135 need=8 has=10.0.0.0/28 asked=95");
+        cluster.observe("ciliumnode a @140 need=8 has=10.0.0.0/28");
+        cluster.expect("a", "read the pods of node a");
+    }
+}
+
 /// What the answer itself gives back the agent takes again by itself as long as it has not heard of its own update.
 #[test]
 fn an_answer_that_gives_the_block_back_does_not_prove_that_it_is_off() {
