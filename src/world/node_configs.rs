@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::selection::remove;
 use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::node_config::{NodeConfig, NodeConfigNews, Overrides};
 use crate::publisher::Publisher;
@@ -100,13 +101,8 @@ impl NodeConfigs {
         if before == own.as_ref() {
             return false;
         }
-        if let Some(name) = before.and_then(default_pool).cloned()
-            && let Some(nodes) = self.default_pools.get_mut(&name)
-        {
-            nodes.remove(node);
-            if nodes.is_empty() {
-                self.default_pools.remove(&name);
-            }
+        if let Some(name) = before.and_then(default_pool) {
+            remove(&mut self.default_pools, name, node);
         }
         match own {
             Some(own) => {

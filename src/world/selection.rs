@@ -3,6 +3,7 @@
 //! An edit of one pool looks at that pool only. Its selector, if that has changed, is compared with the labels of every
 //! node. The nodes that it selects or selected decide again, and those that have blocks of it or wait for some.
 
+use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -233,7 +234,11 @@ fn ranges(object: &PoolObject) -> BTreeSet<Cidr> {
 }
 
 /// Removes an item of an index in which no list is empty.
-pub(super) fn remove<K: Ord, T: Ord>(index: &mut BTreeMap<K, BTreeSet<T>>, key: &K, item: &T) {
+pub(super) fn remove<K: Ord, T: Ord + Borrow<Q>, Q: Ord + ?Sized>(
+    index: &mut BTreeMap<K, BTreeSet<T>>,
+    key: &K,
+    item: &Q,
+) {
     if let Some(items) = index.get_mut(key) {
         items.remove(item);
         if items.is_empty() {

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::selection::remove;
 use crate::model::claim::block_named;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
@@ -54,8 +55,12 @@ impl UnreadableObjects {
             self.by_kind.remove(&kind);
         }
         if kind == Kind::Claim {
-            remove(&mut self.claims_of, object.node.as_ref(), name);
-            remove(&mut self.claims_in, object.pool.as_ref(), name);
+            if let Some(node) = &object.node {
+                remove(&mut self.claims_of, node, name);
+            }
+            if let Some(pool) = &object.pool {
+                remove(&mut self.claims_in, pool, name);
+            }
             if let Some(block) = block_named(name) {
                 self.blocks.remove(block, &());
             }
@@ -111,17 +116,5 @@ impl UnreadableObjects {
     #[cfg(test)]
     pub(super) fn break_an_index(&mut self) {
         self.claims_of.insert("n".into(), BTreeSet::new());
-    }
-}
-
-/// Removes a name from an index in which no set is empty.
-fn remove<K: Ord>(index: &mut BTreeMap<K, BTreeSet<String>>, key: Option<&K>, name: &str) {
-    if let Some(key) = key
-        && let Some(names) = index.get_mut(key)
-    {
-        names.remove(name);
-        if names.is_empty() {
-            index.remove(key);
-        }
     }
 }

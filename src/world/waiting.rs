@@ -9,6 +9,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::agenda::Place;
+use super::selection::remove;
 use crate::model::names::{NodeName, PoolName};
 use crate::net::cidr::{Cidr, Family};
 
@@ -72,12 +73,7 @@ impl Waiting {
         self.passive_waiters.remove(node);
         let Some((place, sources)) = self.by_node.remove(node) else { return };
         for source in sources {
-            if let Some(places) = self.by_source.get_mut(&source) {
-                places.remove(&place);
-                if places.is_empty() {
-                    self.by_source.remove(&source);
-                }
-            }
+            remove(&mut self.by_source, &source, &place);
         }
     }
 
