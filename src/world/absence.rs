@@ -43,7 +43,7 @@ impl World {
             // Known from an answer that may be newer than the list. If it is, the watch will show the claim; if it is
             // not, the watch never will. So the claim is read.
             let cidr = known.claim.cidr;
-            self.agenda.mark_unconfirmed(cidr);
+            self.agenda.unconfirmed.insert(cidr);
             return;
         }
         self.observe_deletion(kind, name, at_most, Departure::Inferred);

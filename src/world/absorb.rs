@@ -211,7 +211,7 @@ impl World {
             (None, Source::Answer(_)) if Some(claim.revision) <= self.position(Kind::Claim) => return,
             (None, Source::Answer(_)) if self.may_be_listed(Kind::Claim, claim.revision) => {
                 // The list may be older than the answer, or later. So the claim is read.
-                self.agenda.mark_unconfirmed(cidr);
+                self.agenda.unconfirmed.insert(cidr);
             }
             _ => {}
         }

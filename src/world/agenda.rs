@@ -46,13 +46,15 @@ enum Waker {
 pub(super) struct Agenda {
     nodes: BTreeSet<Place>,
     place_of: BTreeMap<NodeName, Place>,
-    pools: BTreeSet<PoolName>,
+    pub(super) pools: BTreeSet<PoolName>,
     wakes: BTreeSet<(Duration, Waker)>,
     wake_of: BTreeMap<Waker, Duration>,
-    status_looked_at: BTreeMap<PoolName, Duration>,
+    /// When the status of each pool was last compared with the world.
+    pub(super) status_looked_at: BTreeMap<PoolName, Duration>,
     /// Since when each pool has been looked at as one that is being deleted.
-    deletion_seen_at: BTreeMap<PoolName, Duration>,
-    unconfirmed: BTreeSet<Cidr>,
+    pub(super) deletion_seen_at: BTreeMap<PoolName, Duration>,
+    /// The claims that a list lacks, and that only an answer has shown.
+    pub(super) unconfirmed: BTreeSet<Cidr>,
 }
 
 impl Agenda {
@@ -76,16 +78,6 @@ impl Agenda {
         })
     }
 
-    /// The pools whose deletion has been seen.
-    pub(super) fn pools_being_deleted(&self) -> impl Iterator<Item = &PoolName> {
-        self.deletion_seen_at.keys()
-    }
-
-    /// The pools whose status has been looked at.
-    pub(super) fn pools_looked_at(&self) -> impl Iterator<Item = &PoolName> {
-        self.status_looked_at.keys()
-    }
-
     /// Whether the ordered times match those of each node and pool.
     pub(super) fn has_consistent_wakes(&self) -> bool {
         let by_time: BTreeSet<_> = self.wake_of.iter().map(|(waker, at)| (*at, waker.clone())).collect();
@@ -95,10 +87,6 @@ impl Agenda {
     #[cfg(test)]
     pub(super) fn break_wakes(&mut self) {
         self.wakes.insert((Duration::ZERO, Waker::Node("n".into())));
-    }
-
-    pub(super) fn next_pool(&self) -> Option<&PoolName> {
-        self.pools.first()
     }
 
     pub(super) fn next_wake(&self) -> Option<Duration> {
@@ -127,10 +115,6 @@ impl Agenda {
         if !self.pools.contains(pool) {
             self.pools.insert(pool.clone());
         }
-    }
-
-    pub(super) fn unmark_pool(&mut self, pool: &PoolName) {
-        self.pools.remove(pool);
     }
 
     pub(super) fn wake_node(&mut self, node: &NodeName, at: Duration) {
@@ -165,14 +149,6 @@ impl Agenda {
         nodes
     }
 
-    pub(super) fn status_looked_at(&mut self, pool: &PoolName, at: Duration) {
-        self.status_looked_at.insert(pool.clone(), at);
-    }
-
-    pub(super) fn status_last_looked_at(&self, pool: &PoolName) -> Option<Duration> {
-        self.status_looked_at.get(pool).copied()
-    }
-
     /// Whether the pool is being deleted, and since when at the latest.
     pub(super) fn deletion_seen(&mut self, pool: &PoolName, at: Option<Duration>) {
         match at {
@@ -184,10 +160,6 @@ impl Agenda {
                 self.deletion_seen_at.remove(pool);
             }
         }
-    }
-
-    pub(super) fn deletion_first_seen(&self, pool: &PoolName) -> Option<Duration> {
-        self.deletion_seen_at.get(pool).copied()
     }
 
     pub(super) fn forget_pool(&mut self, pool: &PoolName) {
@@ -206,17 +178,5 @@ impl Agenda {
         if let Some(at) = self.wake_of.remove(waker) {
             self.wakes.remove(&(at, waker.clone()));
         }
-    }
-
-    pub(super) fn mark_unconfirmed(&mut self, cidr: Cidr) {
-        self.unconfirmed.insert(cidr);
-    }
-
-    pub(super) fn unconfirmed(&self) -> impl Iterator<Item = Cidr> + '_ {
-        self.unconfirmed.iter().copied()
-    }
-
-    pub(super) fn retain_unconfirmed(&mut self, is_left: impl FnMut(&Cidr) -> bool) {
-        self.unconfirmed.retain(is_left);
     }
 }

@@ -254,8 +254,8 @@ impl World {
         let mut of_pools: BTreeSet<(&PoolName, Memory)> = BTreeSet::new();
         of_pools.extend(self.pool_writes.keys().map(|pool| (pool, Memory::Pause)));
         of_pools.extend(self.agenda.pools_to_wake().map(|pool| (pool, Memory::Wake)));
-        of_pools.extend(self.agenda.pools_looked_at().map(|pool| (pool, Memory::StatusLook)));
-        of_pools.extend(self.agenda.pools_being_deleted().map(|pool| (pool, Memory::Deletion)));
+        of_pools.extend(self.agenda.status_looked_at.keys().map(|pool| (pool, Memory::StatusLook)));
+        of_pools.extend(self.agenda.deletion_seen_at.keys().map(|pool| (pool, Memory::Deletion)));
         of_pools.retain(|(pool, _)| !self.pools.contains_key(*pool));
         found.extend(
             of_pools.into_iter().map(|(pool, what)| Inconsistency::RememberedPool(pool.clone(), what)),

@@ -83,7 +83,7 @@ impl World {
     /// The next pool whose status is due.
     #[must_use]
     pub fn next_pool(&self) -> Option<&PoolName> {
-        self.agenda.next_pool()
+        self.agenda.pools.first()
     }
 
     /// The next time that changes something by itself.
@@ -171,14 +171,14 @@ impl World {
 
     /// It is decided that a pool gets a new status, keeps its status, or is looked at later.
     pub fn begin_status(&mut self, pool: &PoolName, decision: &PoolPlan, now: Now) {
-        self.agenda.unmark_pool(pool);
+        self.agenda.pools.remove(pool);
         if let Some(object) = self.pools.get(pool) {
             self.agenda.deletion_seen(pool, object.deleting.then_some(now.uptime));
         }
         match decision {
             PoolPlan::Unchanged => {}
             PoolPlan::UpToDate | PoolPlan::UpToDateUntil(_) => {
-                self.agenda.status_looked_at(pool, now.uptime);
+                self.agenda.status_looked_at.insert(pool.clone(), now.uptime);
                 if let PoolPlan::UpToDateUntil(wake) = decision {
                     self.agenda.wake_pool(pool, *wake);
                 }
@@ -190,7 +190,7 @@ impl World {
             PoolPlan::Write(writes) => {
                 for write in writes {
                     if !matches!(write, Write::PoolFinalizers(_)) {
-                        self.agenda.status_looked_at(pool, now.uptime);
+                        self.agenda.status_looked_at.insert(pool.clone(), now.uptime);
                     }
                     self.mark_sent(&Request::Write(write.clone()), now);
                 }
@@ -201,13 +201,13 @@ impl World {
     /// When the status of a pool was last compared with the world.
     #[must_use]
     pub fn status_looked_at(&self, pool: &PoolName) -> Option<Duration> {
-        self.agenda.status_last_looked_at(pool)
+        self.agenda.status_looked_at.get(pool).copied()
     }
 
     /// When this process first looked at the pool as one that is being deleted.
     #[must_use]
     pub fn deletion_seen(&self, pool: &PoolName) -> Option<Duration> {
-        self.agenda.deletion_first_seen(pool)
+        self.agenda.deletion_seen_at.get(pool).copied()
     }
 
     pub(super) fn mark_sent(&mut self, request: &Request, now: Now) {
@@ -291,8 +291,9 @@ impl World {
     #[must_use]
     pub fn unconfirmed(&self) -> Vec<Read> {
         self.agenda
-            .unconfirmed()
-            .filter_map(|cidr| self.claims.get(&cidr))
+            .unconfirmed
+            .iter()
+            .filter_map(|cidr| self.claims.get(cidr))
             .filter(|known| !known.shown && !self.is_in_flight(&Target::Claim(known.claim.cidr)))
             .map(|known| Read::Claim(known.claim.cidr, known.claim.node.clone()))
             .collect()
@@ -303,7 +304,7 @@ impl World {
         let asked: BTreeSet<Target> = reads.iter().map(Read::target).collect();
         // A claim with a request in flight is read after that.
         let claims = &self.claims;
-        self.agenda.retain_unconfirmed(|cidr| {
+        self.agenda.unconfirmed.retain(|cidr| {
             claims.get(cidr).is_some_and(|known| !known.shown) && !asked.contains(&Target::Claim(*cidr))
         });
         for read in reads {
