@@ -87,9 +87,7 @@ impl World {
             carrier.is_some_and(|carrier| reader.carried_under(carrier, claim).as_ref() == Some(name))
         });
         nodes.extend(of_name.map(|claim| claim.node.clone()));
-        for node in nodes {
-            self.mark(&node);
-        }
+        self.mark_nodes(nodes);
     }
 
     /// Puts the pools on the agenda that give blocks under a name.
@@ -125,9 +123,7 @@ impl World {
             self.selection.get(*node).is_some_and(|of_node| of_node.iter().any(|pool| pools.contains(pool)))
         };
         let nodes: Vec<NodeName> = self.waiting.passive_waiters().filter(is_over).cloned().collect();
-        for node in nodes {
-            self.mark(&node);
-        }
+        self.mark_nodes(nodes);
     }
 
     /// While writes are frozen, a node that would claim a block reports its shortage. So it looks again when another
@@ -139,9 +135,7 @@ impl World {
         let pools: BTreeSet<PoolName> = self.ledger.pools_over(cidr).cloned().collect();
         let nodes: BTreeSet<NodeName> =
             pools.iter().flat_map(|pool| self.nodes_of_pool(pool)).cloned().collect();
-        for node in nodes {
-            self.mark(&node);
-        }
+        self.mark_nodes(nodes);
     }
 
     /// An occupant has released addresses of `cidr`, or another reason against giving out its blocks is gone.
@@ -167,9 +161,7 @@ impl World {
                 Occupant::Pending | Occupant::Unreadable(..) => {}
             }
         }
-        for node in nodes {
-            self.mark(&node);
-        }
+        self.mark_nodes(nodes);
     }
 
     /// Puts the pools on the agenda whose status may show this node or its claims.
@@ -216,9 +208,7 @@ impl World {
         let known =
             self.nodes.keys().chain(self.cilium_nodes.keys()).chain(self.claims_of.keys()).chain(lost);
         let nodes: BTreeSet<NodeName> = known.cloned().chain(unreadable).collect();
-        for node in nodes {
-            self.mark(&node);
-        }
+        self.mark_nodes(nodes);
         self.mark_all_pools();
     }
 

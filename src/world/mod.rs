@@ -216,6 +216,12 @@ impl World {
         self.agenda.mark_node(self.place_of(node));
     }
 
+    fn mark_nodes(&mut self, nodes: impl IntoIterator<Item = NodeName>) {
+        for node in nodes {
+            self.mark(&node);
+        }
+    }
+
     /// The place of a node on the agenda and among the waiting nodes. A restarted process has seen none of them wait,
     /// and decides for the oldest Node first.
     fn place_of(&self, node: &NodeName) -> Place {

@@ -94,9 +94,8 @@ impl World {
 
     /// Time has passed: decisions that waited for it are due.
     pub fn advance(&mut self, now: Now) {
-        for node in self.agenda.advance(now.uptime) {
-            self.mark(&node);
-        }
+        let due = self.agenda.advance(now.uptime);
+        self.mark_nodes(due);
         self.look_on(now.uptime);
     }
 

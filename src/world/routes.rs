@@ -49,9 +49,7 @@ impl World {
         gobgp.finish(outcome, now);
         let released = self.remaining.keys().filter_map(|cidr| self.claims.get(cidr));
         let waiting: BTreeSet<NodeName> = released.map(|known| known.claim.node.clone()).collect();
-        for node in waiting {
-            self.mark(&node);
-        }
+        self.mark_nodes(waiting);
     }
 
     /// Takes in news of the table of the GoBGP daemon.

@@ -91,9 +91,7 @@ impl World {
         self.mark_pools_named_as(name, before);
         // The pool decides how long their blocks cool, and when it is nearly full.
         nodes.extend(self.claims_of_pool(name).map(|known| known.claim.node.clone()));
-        for node in nodes {
-            self.mark(&node);
-        }
+        self.mark_nodes(nodes);
         let ranges: BTreeSet<Cidr> =
             [before, self.pools.get(name)].into_iter().flatten().flat_map(ranges).collect();
         for range in ranges {
