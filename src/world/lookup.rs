@@ -179,12 +179,12 @@ impl World {
     }
 
     /// Whether a lost claim is recreated, because its node may keep using the block: its Node exists, or its carrier
-    /// has the block. A leaving claim is not: most likely another replica had a proof, and deleted it. The same may be
-    /// true of a claim for an earlier Node whose last version is unknown: its block may have cooled meanwhile. An
-    /// unreadable claim can't be recreated.
+    /// has the block. A claim that may be deleted is not: most likely another replica had a proof, and deleted it. Only
+    /// a later version of the carrier is missing that shows this. Another is a claim for an earlier Node whose last
+    /// version is unknown: its block may have cooled meanwhile. An unreadable claim can't be recreated.
     #[must_use]
     pub fn is_recreated(&self, node: &NodeName, lost: &LostClaim) -> bool {
-        let Some(claim) = lost.claim.as_ref().filter(|_| !lost.was_leaving()) else { return false };
+        let Some(claim) = lost.claim.as_ref().filter(|claim| !claim.may_be_deleted()) else { return false };
         let is_of_earlier = self.node(node).is_some_and(|node| node.uid != claim.node_uid);
         let may_have_cooled = is_of_earlier && !lost.was_seen;
         self.has_node(node) && !may_have_cooled

@@ -46,15 +46,6 @@ pub struct LostClaim {
     pub was_seen: bool,
 }
 
-impl LostClaim {
-    /// Whether the last known state of the claim allows its deletion. Then the deletion was probably in order, and only
-    /// a later version of the carrier is missing that shows this. The claim is not recreated.
-    #[must_use]
-    pub fn was_leaving(&self) -> bool {
-        self.claim.as_ref().is_some_and(Claim::may_be_deleted)
-    }
-}
-
 /// How a node is being served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Serving {

@@ -194,7 +194,7 @@ impl World {
     pub fn set_freeze(&mut self, freeze: Freeze) {
         if self.freeze != freeze {
             if self.freeze.is_on(Switch::Reclaim) != freeze.is_on(Switch::Reclaim) {
-                self.resume_reclaim();
+                self.pace.resume();
             }
             self.freeze = freeze;
             self.mark_all();

@@ -125,7 +125,7 @@ impl World {
             self.remember_of(&plan.node).serving.pause.end();
         }
         if plan.too_many_drains {
-            self.stop_reclaim(now.uptime);
+            self.pace.stopped.get_or_insert(now.uptime);
         }
         self.note_waiting(plan);
         self.forget_if_gone(&plan.node);
@@ -243,7 +243,7 @@ impl World {
             Write::Withdraw(Withdrawal { node, step, .. }) => {
                 self.remember_of(node).serving.last_patch = Some(now.uptime);
                 if *step == WithdrawalStep::Mark {
-                    self.enters_handshake(node);
+                    self.pace.in_handshake.insert(node.clone());
                 }
             }
             Write::UpdateClaim(update) => self.note_move(update, now),
@@ -260,14 +260,14 @@ impl World {
     fn note_move(&mut self, update: &ClaimUpdate, now: Now) {
         let state = self.claim(update.cidr).map(|known| known.claim.state.clone());
         match &update.change {
-            ClaimChange::Drain(_) if state == Some(ClaimState::Held) => self.begins_to_leave(now.uptime),
+            ClaimChange::Drain(_) if state == Some(ClaimState::Held) => self.pace.begins(now.uptime),
             ClaimChange::Drain(_) => {
                 let serving = &mut self.remember_of(&update.node).serving;
                 serving.last_kept = Some(now.uptime);
                 serving.n_refused = serving.n_refused.saturating_add(1);
             }
             ClaimChange::Release(Reason::Reclaimed) if self.is_removed_without_drain(update.cidr) => {
-                self.begins_to_leave(now.uptime);
+                self.pace.begins(now.uptime);
             }
             ClaimChange::Cool => self.remember_of(&update.node).serving.n_refused = 0,
             ClaimChange::Hold(_) => {

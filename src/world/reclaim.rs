@@ -59,30 +59,10 @@ impl World {
         self.pace.stopped
     }
 
-    /// The reclaim of one more block starts.
-    pub(super) fn begins_to_leave(&mut self, now: Duration) {
-        self.pace.begins(now);
-    }
-
-    /// No block starts draining from now on.
-    pub(super) fn stop_reclaim(&mut self, now: Duration) {
-        self.pace.stopped.get_or_insert(now);
-    }
-
-    /// Blocks may start draining again.
-    pub(super) fn resume_reclaim(&mut self) {
-        self.pace.resume();
-    }
-
-    /// The agent is about to be asked to release addresses.
-    pub(super) fn enters_handshake(&mut self, node: &NodeName) {
-        self.pace.in_handshake.insert(node.clone());
-    }
-
     /// The carrier of a node has changed, or was deleted.
     pub(super) fn update_handshake(&mut self, node: &NodeName) {
         if self.carrier(node).is_some_and(|carrier| self.reader.is_in_handshake(carrier)) {
-            self.enters_handshake(node);
+            self.pace.in_handshake.insert(node.clone());
         } else {
             self.pace.in_handshake.remove(node);
         }
