@@ -5,30 +5,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::check::differing;
 use crate::model::agent::{AgentNews, AgentPod, ContainerStart, NoAgent};
 use crate::model::names::NodeName;
 use crate::model::release::Release;
 
 /// The known agents.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Agents {
-    pods: Pods,
+    /// Their Pods by node; each node has at least one, in the order of their names. Or why they have not been listed.
+    pods: Result<BTreeMap<NodeName, Vec<AgentPod>>, String>,
     /// The version that all of them run, if an administrator vouches for it.
     vouched: Option<Release>,
 }
 
-/// The agents' Pods.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Pods {
-    /// They have not been listed, for this reason.
-    Unlisted(String),
-    /// By node; each node has at least one, in the order of their names.
-    Listed(BTreeMap<NodeName, Vec<AgentPod>>),
-}
-
-impl Default for Pods {
+impl Default for Agents {
     fn default() -> Self {
-        Self::Unlisted("they are not listed yet".to_owned())
+        Self { pods: Err("they are not listed yet".to_owned()), vouched: None }
     }
 }
 
@@ -57,17 +50,17 @@ impl Agents {
                 self.vouched = Some(release);
                 return Changed::All;
             }
-            (Pods::Unlisted(before), AgentNews::Unlisted(why)) => {
+            (Err(before), AgentNews::Unlisted(why)) => {
                 *before = why;
                 BTreeSet::new()
             }
             (_, AgentNews::Listed(pods)) => return self.observe_all(pods),
-            (Pods::Listed(known), AgentNews::Applied(pod)) => {
+            (Ok(known), AgentNews::Applied(pod)) => {
                 let node = pod.node.clone();
                 insert(known.entry(node.clone()).or_default(), pod);
                 [node].into()
             }
-            (Pods::Listed(known), AgentNews::Deleted(pod)) => {
+            (Ok(known), AgentNews::Deleted(pod)) => {
                 if let Some(pods) = known.get_mut(&pod.node) {
                     pods.retain(|other| other.name != pod.name);
                     if pods.is_empty() {
@@ -77,8 +70,9 @@ impl Agents {
                 [pod.node].into()
             }
             // A list comes before news of single Pods, and stays valid after it.
-            (Pods::Unlisted(_), AgentNews::Applied(_) | AgentNews::Deleted(_))
-            | (Pods::Listed(_), AgentNews::Unlisted(_)) => BTreeSet::new(),
+            (Err(_), AgentNews::Applied(_) | AgentNews::Deleted(_)) | (Ok(_), AgentNews::Unlisted(_)) => {
+                BTreeSet::new()
+            }
         };
         Changed::Nodes(changed)
     }
@@ -89,33 +83,21 @@ impl Agents {
             insert(listed.entry(pod.node.clone()).or_default(), pod);
         }
         let changed = match &self.pods {
-            Pods::Unlisted(_) => Changed::All,
-            Pods::Listed(before) => {
-                let nodes = before.keys().chain(listed.keys());
-                let changed = nodes.filter(|node| before.get(*node) != listed.get(*node));
-                Changed::Nodes(changed.cloned().collect())
-            }
+            Err(_) => Changed::All,
+            Ok(before) => Changed::Nodes(differing(before, &listed).cloned().collect()),
         };
-        self.pods = Pods::Listed(listed);
+        self.pods = Ok(listed);
         changed
     }
-}
 
-impl Agents {
     /// Why the Pods are unknown; `None` if they are known.
     pub(super) fn unlisted(&self) -> Option<&str> {
-        match &self.pods {
-            Pods::Unlisted(why) => Some(why),
-            Pods::Listed(_) => None,
-        }
+        self.pods.as_ref().err().map(String::as_str)
     }
 
     /// The Pods in which an agent of this node may run; none if they are unknown.
     pub(super) fn on(&self, node: &NodeName) -> impl Iterator<Item = &AgentPod> {
-        let pods = match &self.pods {
-            Pods::Unlisted(_) => None,
-            Pods::Listed(known) => known.get(node),
-        };
+        let pods = self.pods.as_ref().ok().and_then(|known| known.get(node));
         pods.into_iter().flatten().filter(|pod| !pod.ended)
     }
 
@@ -128,9 +110,7 @@ impl Agents {
 
     /// The agent that runs on a node.
     pub(super) fn running_on(&self, node: &NodeName) -> Result<RunningAgent<'_>, NoAgent> {
-        if let Pods::Unlisted(why) = &self.pods {
-            return Err(NoAgent::Unlisted(why.clone()));
-        }
+        self.pods.as_ref().map_err(|why| NoAgent::Unlisted(why.clone()))?;
         let mut pods = self.on(node);
         let pod = pods.next().ok_or(NoAgent::Absent)?;
         if let Some(other) = pods.next() {

@@ -278,7 +278,7 @@ impl World {
 }
 
 /// The keys with different values in the two maps.
-fn differing<'a, K: Ord, V: PartialEq>(
+pub(super) fn differing<'a, K: Ord, V: PartialEq>(
     expected: &'a BTreeMap<K, V>,
     noted: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = &'a K> {

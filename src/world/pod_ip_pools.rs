@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::check::differing;
 use crate::model::names::PodIpPoolName;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::model::revision::Revision;
@@ -13,7 +14,8 @@ use crate::model::revision::Revision;
 /// The known CiliumPodIPPools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodIpPools {
-    known: Known,
+    /// They, or why they have not been listed.
+    known: Result<BTreeMap<PodIpPoolName, PodIpPool>, String>,
     /// The latest version or deletion that the watch has shown.
     position: Option<Revision>,
 }
@@ -21,16 +23,9 @@ pub(super) struct PodIpPools {
 /// Why they are unknown before the first news.
 const NOT_TOLD: &str = "they are not listed yet";
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Known {
-    /// They have not been listed, for this reason.
-    Unlisted(String),
-    Listed(BTreeMap<PodIpPoolName, PodIpPool>),
-}
-
 impl Default for PodIpPools {
     fn default() -> Self {
-        Self { known: Known::Unlisted(NOT_TOLD.to_owned()), position: None }
+        Self { known: Err(NOT_TOLD.to_owned()), position: None }
     }
 }
 
@@ -54,31 +49,30 @@ impl PodIpPools {
         self.position = self.position.max(seen);
         let changed = match (&mut self.known, news) {
             // Pools report the reason.
-            (Known::Unlisted(before), PodIpPoolNews::Unlisted(why)) => {
+            (Err(before), PodIpPoolNews::Unlisted(why)) => {
                 *before = why;
                 return Changed::All;
             }
-            (Known::Unlisted(_), PodIpPoolNews::Listed(pools)) => {
-                self.known = Known::Listed(by_name(pools));
+            (Err(_), PodIpPoolNews::Listed(pools)) => {
+                self.known = Ok(by_name(pools));
                 return Changed::All;
             }
-            (Known::Listed(before), PodIpPoolNews::Listed(pools)) => {
+            (Ok(before), PodIpPoolNews::Listed(pools)) => {
                 let after = by_name(pools);
-                let names = before.keys().chain(after.keys());
-                let changed = names.filter(|name| before.get(*name) != after.get(*name)).cloned().collect();
+                let changed = differing(before, &after).cloned().collect();
                 *before = after;
                 changed
             }
-            (Known::Listed(known), PodIpPoolNews::Applied(pool)) => enter(known, pool),
-            (Known::Listed(known), PodIpPoolNews::Deleted(name, revision)) => {
+            (Ok(known), PodIpPoolNews::Applied(pool)) => enter(known, pool),
+            (Ok(known), PodIpPoolNews::Deleted(name, revision)) => {
                 if known.get(&name).is_some_and(|pool| pool.revision <= revision) {
                     known.remove(&name);
                 }
                 [name].into()
             }
             // A list comes before news of single objects, and stays valid after it.
-            (Known::Unlisted(_), PodIpPoolNews::Applied(_) | PodIpPoolNews::Deleted(..))
-            | (Known::Listed(_), PodIpPoolNews::Unlisted(_)) => BTreeSet::new(),
+            (Err(_), PodIpPoolNews::Applied(_) | PodIpPoolNews::Deleted(..))
+            | (Ok(_), PodIpPoolNews::Unlisted(_)) => BTreeSet::new(),
         };
         Changed::Names(changed)
     }
@@ -86,22 +80,19 @@ impl PodIpPools {
     /// Takes in an object as our write left it, unless the watch has overtaken the answer and shows a later state.
     pub(super) fn observe_answer(&mut self, pool: PodIpPool) -> Changed {
         Changed::Names(match &mut self.known {
-            Known::Listed(known) if Some(pool.revision) > self.position => enter(known, pool),
-            Known::Listed(_) | Known::Unlisted(_) => BTreeSet::new(),
+            Ok(known) if Some(pool.revision) > self.position => enter(known, pool),
+            Ok(_) | Err(_) => BTreeSet::new(),
         })
     }
 
     /// Whether there was any news of them.
     pub(super) fn are_known(&self) -> bool {
-        self.known != Known::Unlisted(NOT_TOLD.to_owned())
+        self.known != Err(NOT_TOLD.to_owned())
     }
 
     /// The object of a name, or why it is unknown.
     pub(super) fn get(&self, name: &PodIpPoolName) -> Result<Option<&PodIpPool>, &str> {
-        match &self.known {
-            Known::Unlisted(why) => Err(why),
-            Known::Listed(known) => Ok(known.get(name)),
-        }
+        self.known.as_ref().map(|known| known.get(name)).map_err(String::as_str)
     }
 }
 
