@@ -199,21 +199,17 @@ impl Frr {
                 self.states = Ok(all.into_iter().map(|one| (one.node.clone(), one)).collect());
                 Changed::All
             }
-            FrrNodeStateNews::Applied(state) => match &mut self.states {
-                Ok(known) => {
-                    let node = state.node.clone();
-                    known.insert(node.clone(), state);
-                    Changed::of(Some(node))
-                }
-                Err(_) => Changed::Nothing,
-            },
-            FrrNodeStateNews::Deleted(node) => match &mut self.states {
-                Ok(known) => {
-                    known.remove(&node);
-                    Changed::of(Some(node))
-                }
-                Err(_) => Changed::Nothing,
-            },
+            FrrNodeStateNews::Applied(state) => {
+                let Ok(known) = &mut self.states else { return Changed::Nothing };
+                let node = state.node.clone();
+                known.insert(node.clone(), state);
+                Changed::Node(node)
+            }
+            FrrNodeStateNews::Deleted(node) => {
+                let Ok(known) = &mut self.states else { return Changed::Nothing };
+                known.remove(&node);
+                Changed::Node(node)
+            }
         }
     }
 

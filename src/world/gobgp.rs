@@ -60,7 +60,10 @@ pub struct Gobgp {
     pause: Pause,
     /// The changes that the daemon has refused, each with its answer.
     refused: BTreeMap<Cidr, (String, Pause)>,
-    doubt: Doubt,
+    /// The time after which a list proves that no earlier request can change the table; `None` until the daemon has
+    /// answered a list. Until then it may still carry out an earlier change without an answer. Another replica may have
+    /// sent that.
+    settles: Option<Duration>,
     /// The nodes whose claims are being read, and those whose claims were read since this process leads.
     asked: BTreeSet<NodeName>,
     claims_read: BTreeSet<NodeName>,
@@ -70,28 +73,11 @@ pub struct Gobgp {
 
 /// The request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct InFlight {
-    /// When it was decided.
-    decided: Duration,
-    term: Term,
-}
-
-/// When a request was decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Term {
-    /// Since this process leads.
-    Present,
-    /// Before that. Its outcome does not show the present table.
+enum InFlight {
+    /// It was decided at this time, since this process leads.
+    Present(Duration),
+    /// It was decided before that. Its outcome does not show the present table.
     Earlier,
-}
-
-/// Whether the daemon may still carry out an earlier change without an answer. Another replica may have sent it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doubt {
-    /// It may, until it has answered a list.
-    UntilListed,
-    /// It may not, for a list that was decided after this time.
-    Before(Duration),
 }
 
 impl Gobgp {
@@ -106,7 +92,7 @@ impl Gobgp {
             has_changed: false,
             pause: Pause::default(),
             refused: BTreeMap::new(),
-            doubt: Doubt::UntilListed,
+            settles: None,
             asked: BTreeSet::new(),
             claims_read: BTreeSet::new(),
             speakers: Speakers::default(),
@@ -152,17 +138,13 @@ impl Gobgp {
     /// Whether the known table is later than this time, and no request from before the last list can change it.
     #[must_use]
     pub fn proves_since(&self, since: Duration) -> bool {
-        let Doubt::Before(settled) = self.doubt else { return false };
-        self.listed.is_some_and(|listed| listed > since && listed > settled)
+        self.settles.is_some_and(|settled| self.listed > Some(since.max(settled)))
     }
 
     /// The time after which a list proves that no earlier request can change the table.
     #[must_use]
     pub fn settles(&self) -> Option<Duration> {
-        match self.doubt {
-            Doubt::UntilListed => None,
-            Doubt::Before(settled) => Some(settled),
-        }
+        self.settles
     }
 
     /// How long the next request waits because the last ones have failed.
@@ -195,14 +177,12 @@ impl Gobgp {
         self.rib = Err(NOT_LISTED.to_owned());
         self.listed = None;
         self.is_suspect = false;
-        self.doubt = Doubt::UntilListed;
+        self.settles = None;
         self.pause = Pause::default();
         self.refused.clear();
         self.asked.clear();
         self.claims_read.clear();
-        if let Some(sent) = &mut self.in_flight {
-            sent.term = Term::Earlier;
-        }
+        self.in_flight = self.in_flight.map(|_| InFlight::Earlier);
         self.looks.look_next();
     }
 
@@ -211,7 +191,7 @@ impl Gobgp {
         self.looks.begin(plan.wake, now.uptime);
         self.asked.extend(plan.requests.iter().filter_map(|request| request.node()).cloned());
         if let Some(request) = &plan.rib {
-            self.in_flight = Some(InFlight { decided: now.uptime, term: Term::Present });
+            self.in_flight = Some(InFlight::Present(now.uptime));
             self.has_changed = *request != RibRequest::List;
             self.is_suspect &= self.has_changed;
         }
@@ -227,9 +207,9 @@ impl Gobgp {
 
     /// The request in flight has an outcome.
     pub(super) fn finish(&mut self, outcome: RibOutcome, now: Now) {
-        let Some(InFlight { decided, term }) = self.in_flight.take() else { return };
+        let Some(in_flight) = self.in_flight.take() else { return };
         self.looks.look_soon(now.uptime);
-        if term == Term::Present {
+        if let InFlight::Present(decided) = in_flight {
             self.take_in(outcome, decided, now);
         }
         self.compare_with_heard();
@@ -267,9 +247,7 @@ impl Gobgp {
                 self.rib = Ok(rib);
                 self.listed = Some(decided);
                 self.pause.end();
-                if self.doubt == Doubt::UntilListed {
-                    self.doubt = Doubt::Before(now.uptime + SETTLES_WITHIN);
-                }
+                self.settles.get_or_insert(now.uptime + SETTLES_WITHIN);
             }
             RibOutcome::Changed { applied, refused, failure } => {
                 for change in applied {
@@ -305,7 +283,7 @@ impl Gobgp {
         match failure {
             RibFailure::NotSent(why) => self.rib = Err(why),
             RibFailure::Unanswered(why) => {
-                self.doubt = Doubt::UntilListed;
+                self.settles = None;
                 self.rib = Err(why);
             }
         }
