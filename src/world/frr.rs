@@ -6,9 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::looks::Looks;
 use super::pause::{Cause, Pause};
-use super::speakers::Speakers;
 use crate::model::frr::{
     FrrChange, FrrConfiguration, FrrConfigurationNews, FrrNodeState, FrrNodeStateNews, FrrPurpose, FrrWrite,
     name_of,
@@ -40,8 +38,6 @@ pub struct Frr {
     writing: BTreeMap<FrrName, Writing>,
     /// When the template was last copied into an FRRConfiguration.
     last_rollout: Option<Duration>,
-    pub(super) speakers: Speakers,
-    pub(super) looks: Looks,
 }
 
 /// The state of the writes to one FRRConfiguration.
@@ -84,8 +80,6 @@ impl Frr {
             states: Err(not_listed),
             writing: BTreeMap::new(),
             last_rollout: None,
-            speakers: Speakers::default(),
-            looks: Looks::default(),
         }
     }
 
@@ -122,12 +116,6 @@ impl Frr {
     /// The report of the daemon of a node; `None` without a daemon. The error says why it is unknown.
     pub fn state_of(&self, node: &NodeName) -> Result<Option<&FrrNodeState>, &str> {
         self.states.as_ref().map(|states| states.get(node)).map_err(String::as_str)
-    }
-
-    /// The known objects that make Cilium announce blocks too.
-    #[must_use]
-    pub fn speakers(&self) -> &Speakers {
-        &self.speakers
     }
 
     /// The state of the writes to an FRRConfiguration.
@@ -215,7 +203,6 @@ impl Frr {
 
     /// The routes of all nodes have been decided, and these requests are being sent.
     pub(super) fn begin(&mut self, plan: &RoutesPlan, now: Now) {
-        self.looks.begin(plan.wake, now.uptime);
         if let Ok(known) = &self.configurations {
             let written: BTreeSet<&FrrName> = plan
                 .requests
@@ -240,20 +227,18 @@ impl Frr {
         }
     }
 
-    /// All claims of a node were read as of this revision.
-    pub(super) fn claims_were_read(&mut self, node: &NodeName, as_of: Revision, now: Now) {
-        if let Some(writing) = self.writing_of(node) {
-            writing.claims_read = writing.claims_read.max(Some(as_of));
-            self.looks.look_soon(now.uptime);
-        }
+    /// All claims of a node were read as of this revision. Returns whether routes may depend on it.
+    pub(super) fn claims_were_read(&mut self, node: &NodeName, as_of: Revision) -> bool {
+        let Some(writing) = self.writing_of(node) else { return false };
+        writing.claims_read = writing.claims_read.max(Some(as_of));
+        true
     }
 
-    /// A read after this revision did not find the Node.
-    pub(super) fn node_was_not_found(&mut self, node: &NodeName, as_of: Revision, now: Now) {
-        if let Some(writing) = self.writing_of(node) {
-            writing.node_gone = writing.node_gone.max(Some(as_of));
-            self.looks.look_soon(now.uptime);
-        }
+    /// A read after this revision did not find the Node. Returns whether routes may depend on it.
+    pub(super) fn node_was_not_found(&mut self, node: &NodeName, as_of: Revision) -> bool {
+        let Some(writing) = self.writing_of(node) else { return false };
+        writing.node_gone = writing.node_gone.max(Some(as_of));
+        true
     }
 
     /// The memory of writes to the object of a node, if the object exists. Without an object nothing is remembered.
@@ -296,7 +281,6 @@ impl Frr {
             // The object has changed. The watch shows it.
             (Answer::Conflict(_), _) => refusals.pause.lengthen(Cause::Nothing, now),
         }
-        self.looks.look_soon(now.uptime);
         match seen {
             Seen::Frr(found) => self.enter_answer((**found).clone()),
             Seen::Deleted(uid) => match &mut self.configurations {

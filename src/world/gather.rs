@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::World;
 use super::agenda::Agenda;
 use super::agents::Agents;
+use super::looks::Looks;
 use super::node_configs::NodeConfigs;
 use super::pace::Pace;
 use super::pod_ip_pools::PodIpPools;
+use super::speakers::Speakers;
 use super::unreadable::UnreadableObjects;
 use super::waiting::Waiting;
 use crate::ledger::Ledger;
@@ -166,6 +168,8 @@ impl Gathering {
             contradiction: None,
             pace: Pace::default(),
             exporter: None,
+            looks: Looks::default(),
+            speakers: Speakers::default(),
             agents: self.agents.take().map(|agents| *agents).unwrap_or_default(),
             pod_ip_pools: self.pod_ip_pools.take().map(|pools| *pools).unwrap_or_default(),
             node_configs: *self.node_configs,

@@ -7,9 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::looks::Looks;
 use super::pause::{Cause, Pause};
-use super::speakers::Speakers;
 use crate::model::gobgp::{BestPath, Rib, RibChange, RibFailure, RibNews, RibOutcome, RibRequest};
 use crate::model::names::NodeName;
 use crate::model::plan::RoutesPlan;
@@ -67,8 +65,6 @@ pub struct Gobgp {
     /// The nodes whose claims are being read, and those whose claims were read since this process leads.
     asked: BTreeSet<NodeName>,
     claims_read: BTreeSet<NodeName>,
-    pub(super) speakers: Speakers,
-    pub(super) looks: Looks,
 }
 
 /// The request in flight.
@@ -95,8 +91,6 @@ impl Gobgp {
             settles: None,
             asked: BTreeSet::new(),
             claims_read: BTreeSet::new(),
-            speakers: Speakers::default(),
-            looks: Looks::default(),
         }
     }
 
@@ -159,12 +153,6 @@ impl Gobgp {
         &self.refused
     }
 
-    /// The known objects that make Cilium announce blocks too.
-    #[must_use]
-    pub fn speakers(&self) -> &Speakers {
-        &self.speakers
-    }
-
     /// Whether all claims of a node were read since this process leads. The watch may show an older state: the last
     /// leader may have given the node's blocks to other nodes.
     #[must_use]
@@ -183,12 +171,10 @@ impl Gobgp {
         self.asked.clear();
         self.claims_read.clear();
         self.in_flight = self.in_flight.map(|_| InFlight::Earlier);
-        self.looks.look_next();
     }
 
     /// The routes of all nodes have been decided, and these requests are being sent.
     pub(super) fn begin(&mut self, plan: &RoutesPlan, now: Now) {
-        self.looks.begin(plan.wake, now.uptime);
         self.asked.extend(plan.requests.iter().filter_map(|request| request.node()).cloned());
         if let Some(request) = &plan.rib {
             self.in_flight = Some(InFlight::Present(now.uptime));
@@ -197,18 +183,18 @@ impl Gobgp {
         }
     }
 
-    /// All claims of a node were read.
-    pub(super) fn claims_were_read(&mut self, node: &NodeName, now: Now) {
-        if self.asked.remove(node) {
+    /// All claims of a node were read. Returns whether routes may depend on it.
+    pub(super) fn claims_were_read(&mut self, node: &NodeName) -> bool {
+        let is_asked = self.asked.remove(node);
+        if is_asked {
             self.claims_read.insert(node.clone());
-            self.looks.look_soon(now.uptime);
         }
+        is_asked
     }
 
     /// The request in flight has an outcome.
     pub(super) fn finish(&mut self, outcome: RibOutcome, now: Now) {
         let Some(in_flight) = self.in_flight.take() else { return };
-        self.looks.look_soon(now.uptime);
         if let InFlight::Present(decided) = in_flight {
             self.take_in(outcome, decided, now);
         }

@@ -65,12 +65,14 @@ use agents::Agents;
 pub use agents::RunningAgent;
 use applied::Writes;
 use exporter::Exporter;
+use looks::Looks;
 pub use memory::{KnownClaim, LostClaim, Serving};
 use memory::{NodeRead, Remembered, SeenCooling, SeenRemaining, Sent};
 use node_configs::NodeConfigs;
 use pace::Pace;
 use pause::Pause;
 use pod_ip_pools::PodIpPools;
+use speakers::Speakers;
 use unreadable::UnreadableObjects;
 use waiting::Waiting;
 
@@ -130,6 +132,10 @@ pub struct World {
     node_configs: NodeConfigs,
     /// The way in which routes are announced, if they are.
     exporter: Option<Exporter>,
+    /// When the routes of all nodes are decided.
+    looks: Looks,
+    /// The known objects that make Cilium announce blocks too.
+    speakers: Speakers,
     /// How fast blocks are reclaimed.
     pace: Pace,
     /// The mode of Cilium in which this process writes, or has written.
@@ -205,8 +211,10 @@ impl World {
     pub fn set_leadership(&mut self, leadership: Leadership) {
         if self.leadership != leadership {
             self.leadership = leadership;
-            if let Some(exporter) = &mut self.exporter {
-                exporter.leadership_changed();
+            // The writes of the other exporter carry versions.
+            if let Some(Exporter::Gobgp(gobgp)) = &mut self.exporter {
+                gobgp.forget();
+                self.looks.look_next();
             }
             self.mark_all();
         }

@@ -9,6 +9,7 @@ use super::exporter::Exporter;
 use super::frr::{Changed, Exporting, Frr};
 use super::gobgp::{Gobgp, GobgpPolicy};
 use super::memory::SeenRemaining;
+use super::speakers::Speakers;
 use crate::model::claim::Claim;
 use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews, FrrWrite};
 use crate::model::gobgp::{RibNews, RibOutcome};
@@ -46,6 +47,9 @@ impl World {
     /// A request to the GoBGP daemon has an outcome. Nodes with released blocks wait for a later table.
     pub fn finish_rib(&mut self, outcome: RibOutcome, now: Now) {
         let Some(Exporter::Gobgp(gobgp)) = &mut self.exporter else { return };
+        if gobgp.is_busy() {
+            self.looks.look_soon(now.uptime);
+        }
         gobgp.finish(outcome, now);
         let released = self.remaining.keys().filter_map(|cidr| self.claims.get(cidr));
         let waiting: BTreeSet<NodeName> = released.map(|known| known.claim.node.clone()).collect();
@@ -75,10 +79,16 @@ impl World {
 
     /// Takes in news of objects that make Cilium announce blocks.
     pub fn observe_speakers(&mut self, kind: SpeakerKind, news: SpeakerNews) {
-        if let Some(exporter) = &mut self.exporter {
-            exporter.speakers_mut().observe(kind, news);
-            exporter.looks_mut().look_next();
+        if self.exporter.is_some() {
+            self.speakers.observe(kind, news);
+            self.looks.look_next();
         }
+    }
+
+    /// The known objects that make Cilium announce blocks too.
+    #[must_use]
+    pub fn speakers(&self) -> &Speakers {
+        &self.speakers
     }
 
     /// A node with a released block waits until the route of the block is gone.
@@ -121,10 +131,8 @@ impl World {
             let (uid, since) = (claim.uid.clone(), claim.since);
             let new = SeenRemaining { uid, since, seen_at: now, running_since: None };
             // A list of the table that is decided from now on is a proof.
-            if let Some(Exporter::Gobgp(gobgp)) = &mut self.exporter
-                && !self.remaining.contains_key(cidr)
-            {
-                gobgp.looks.look_soon(now);
+            if matches!(self.exporter, Some(Exporter::Gobgp(_))) && !self.remaining.contains_key(cidr) {
+                self.looks.look_soon(now);
             }
             let seen = self.remaining.entry(*cidr).or_insert(new);
             seen.running_since = (*at == RouteAt::Running).then(|| seen.running_since.unwrap_or(now));
@@ -133,15 +141,15 @@ impl World {
 
     /// Something has changed that routes may depend on.
     pub fn look_at_routes_soon(&mut self, now: Now) {
-        if let Some(exporter) = &mut self.exporter {
-            exporter.looks_mut().look_soon(now.uptime);
+        if self.exporter.is_some() {
+            self.looks.look_soon(now.uptime);
         }
     }
 
     /// When the routes of all nodes will be decided next.
     #[must_use]
     pub fn next_look_at_routes(&self) -> Option<Duration> {
-        self.exporter.as_ref()?.looks().next()
+        self.looks.next()
     }
 
     /// Whether the routes of all nodes are due.
@@ -152,6 +160,7 @@ impl World {
 
     /// The routes of all nodes have been decided, and this plan is being carried out.
     pub fn begin_routes(&mut self, plan: &RoutesPlan, now: Now) {
+        self.looks.begin(plan.wake, now.uptime);
         match &mut self.exporter {
             Some(Exporter::FrrK8s(frr)) => frr.begin(plan, now),
             Some(Exporter::Gobgp(gobgp)) => gobgp.begin(plan, now),
@@ -165,15 +174,16 @@ impl World {
     /// Takes in the effect of a read of a node's claims or Node on its routes.
     pub(super) fn read_for_routes(&mut self, node: Option<&NodeName>, seen: &Seen, now: Now) {
         let (Some(exporter), Some(node)) = (&mut self.exporter, node) else { return };
-        match (exporter, seen) {
-            (Exporter::FrrK8s(frr), Seen::ClaimsOf { revision, .. }) => {
-                frr.claims_were_read(node, *revision, now);
-            }
+        let is_news = match (exporter, seen) {
+            (Exporter::FrrK8s(frr), Seen::ClaimsOf { revision, .. }) => frr.claims_were_read(node, *revision),
             (Exporter::FrrK8s(frr), Seen::Node { as_of, presence: Presence::Gone, .. }) => {
-                frr.node_was_not_found(node, *as_of, now);
+                frr.node_was_not_found(node, *as_of)
             }
-            (Exporter::Gobgp(gobgp), Seen::ClaimsOf { .. }) => gobgp.claims_were_read(node, now),
-            (Exporter::FrrK8s(_) | Exporter::Gobgp(_), _) => {}
+            (Exporter::Gobgp(gobgp), Seen::ClaimsOf { .. }) => gobgp.claims_were_read(node),
+            (Exporter::FrrK8s(_) | Exporter::Gobgp(_), _) => false,
+        };
+        if is_news {
+            self.looks.look_soon(now.uptime);
         }
     }
 
@@ -188,6 +198,7 @@ impl World {
     ) {
         let Some(frr) = self.frr_mut() else { return };
         let changed = frr.finish(write, answer, seen, effect, now);
+        self.looks.look_soon(now.uptime);
         self.frr_changed(changed);
     }
 }

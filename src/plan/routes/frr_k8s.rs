@@ -70,7 +70,7 @@ pub(super) fn routes(world: &World, frr: &Frr, now: Now) -> RoutesPlan {
     plan.findings.extend(foreign(configurations, &wanted));
     if let Exporting::By(template) = frr.exporting() {
         let subject = (ObjectKind::FrrConfiguration, template.as_str());
-        plan.findings.extend(announced_twice(world, subject, frr.speakers()));
+        plan.findings.extend(announced_twice(world, subject));
     }
     // A passive controller may misread carriers.
     if world.publisher().is_none() || world.freeze().is_on(Switch::Writes) {

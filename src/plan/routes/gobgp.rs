@@ -51,7 +51,7 @@ pub(super) fn routes(world: &World, gobgp: &Gobgp, now: Now) -> RoutesPlan {
     }
     if gobgp.policy().announcing == Announcing::Blocks {
         let subject = (ObjectKind::Gobgp, gobgp.policy().daemon.as_str());
-        plan.findings.extend(announced_twice(world, subject, gobgp.speakers()));
+        plan.findings.extend(announced_twice(world, subject));
     }
     // A passive controller may misread carriers.
     if world.publisher().is_none() || world.freeze().is_on(Switch::Writes) {

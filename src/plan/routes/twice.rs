@@ -4,19 +4,15 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::ObjectKind;
 use crate::model::names::ten_of;
 use crate::world::World;
-use crate::world::speakers::Speakers;
 
 /// The finding about the exporter, if Cilium announces blocks too.
-pub(super) fn announced_twice(
-    world: &World,
-    (kind, name): (ObjectKind, &str),
-    speakers: &Speakers,
-) -> Option<Finding> {
+pub(super) fn announced_twice(world: &World, (kind, name): (ObjectKind, &str)) -> Option<Finding> {
     let can = world.publisher().is_some_and(|publisher| publisher.may_announce_blocks());
-    if !can || speakers.announcing().is_empty() {
+    let announcing = world.speakers().announcing();
+    if !can || announcing.is_empty() {
         return None;
     }
-    let speakers = speakers.announcing().iter().map(|(kind, name)| format!("{} {name}", kind.as_str()));
+    let speakers = announcing.iter().map(|(kind, name)| format!("{} {name}", kind.as_str()));
     let why = format!(
         "Cilium announces blocks by BGP too, because of {}; a block that leaves its node may keep a route there. \
          Remove these advertisements, or set --routes remove",
