@@ -135,20 +135,16 @@ impl World {
             let selection = self.selected_by(&node.labels);
             self.set_selection(&name, Some(selection));
         }
-        let carried_before = self
-            .nodes
-            .get(&name)
-            .map(|before| self.reader_of(&name).carried_by_node(before))
-            .unwrap_or_default();
+        let carried_by =
+            |world: &Self| world.node(&name).map(|node| world.reader_of(&name).carried_by_node(node));
+        let carried_before = carried_by(self).unwrap_or_default();
         let before = self.nodes.insert(name.clone(), Box::new(node));
         self.set_routed(&name, before.as_deref());
         if is_labelled_anew && self.derive_publisher_of(&name) {
             // Pools report the names under which they give blocks.
             self.mark_all_pools();
         }
-        let carried =
-            self.nodes.get(&name).map(|node| self.reader_of(&name).carried_by_node(node)).unwrap_or_default();
-        if carried_before != carried {
+        if Some(&carried_before) != carried_by(self).as_ref() {
             self.update_carried_without(&name, &carried_before);
         }
         if self.reader.carrier_kind() == Kind::Node {

@@ -15,7 +15,7 @@ use crate::model::agent::AgentNews;
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PodIpPoolName, PoolName};
-use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
+use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -56,13 +56,7 @@ impl World {
         self.pod_ip_pools_changed(changed);
     }
 
-    /// Takes in a CiliumPodIPPool as our write left it.
-    pub(super) fn observe_written_pod_ip_pool(&mut self, pool: PodIpPool) {
-        let changed = self.pod_ip_pools.observe_answer(pool);
-        self.pod_ip_pools_changed(changed);
-    }
-
-    fn pod_ip_pools_changed(&mut self, changed: pod_ip_pools::Changed) {
+    pub(super) fn pod_ip_pools_changed(&mut self, changed: pod_ip_pools::Changed) {
         match changed {
             pod_ip_pools::Changed::All => self.mark_all(),
             pod_ip_pools::Changed::Names(names) => {
@@ -103,13 +97,9 @@ impl World {
         self.mark_pools_over(cidr);
         self.mark_occupants(cidr);
         self.mark_frozen_over(cidr);
-        self.note_taken(cidr);
-    }
-
-    /// A node that can't start within its limits is reported as waiting only if its pools have no block that helps.
-    /// Then a block of another pool may serve it. A node that waits for another family is reported only if they have
-    /// none for it. Both look soon ([`Self::look_on`]).
-    fn note_taken(&mut self, cidr: Cidr) {
+        // A node that can't start within its limits is reported as waiting only if its pools have no block that helps.
+        // Then a block of another pool may serve it. A node that waits for another family is reported only if they
+        // have none for it. Both look soon ([`Self::look_on`]).
         self.waiting.note_taken(self.ledger.pools_over(cidr));
     }
 

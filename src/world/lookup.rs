@@ -416,23 +416,20 @@ impl World {
                 && claim.state == ClaimState::Releasing(Reason::Reclaimed)
                 && self.must_leave(claim)
         };
-        let held =
-            self.claims_of(name).filter(|known| known.claim.is_published_state() || is_going(&known.claim));
-        let carrier = self.carrier(name);
-        carrier.is_some_and(|carrier| {
-            held.into_iter().any(|known| self.reader.carries(carrier, known.claim.cidr))
+        let Some(carrier) = self.carrier(name) else { return false };
+        self.claims_of(name).map(|known| &known.claim).any(|claim| {
+            (claim.is_published_state() || is_going(claim)) && self.reader.carries(carrier, claim.cidr)
         })
     }
 
     /// Whether the carrier of a node has a block under the name of a Pod IP pool, so its first grant is over.
     pub(crate) fn is_served_under(&self, name: &NodeName, pod_ip_pool: Option<&PodIpPoolName>) -> bool {
-        let held = self.claims_of(name).map(|known| &known.claim).filter(|claim| claim.is_published_state());
-        let (carrier, reader) = (self.carrier(name), self.reader_of(name));
-        carrier.is_some_and(|carrier| {
-            held.into_iter().any(|claim| {
-                reader.carries(carrier, claim.cidr)
-                    && reader.carried_under(carrier, claim).as_ref() == pod_ip_pool
-            })
+        let Some(carrier) = self.carrier(name) else { return false };
+        let reader = self.reader_of(name);
+        self.claims_of(name).map(|known| &known.claim).any(|claim| {
+            claim.is_published_state()
+                && reader.carries(carrier, claim.cidr)
+                && reader.carried_under(carrier, claim).as_ref() == pod_ip_pool
         })
     }
 
