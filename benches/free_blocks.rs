@@ -107,7 +107,7 @@ fn ledger(criterion: &mut Criterion) {
         let growing = fill.growing();
         let pool = setup::pool("bench", fill.range, BLOCK_PREFIX);
         let name = pool.name.clone();
-        let mut ledger = Ledger::new();
+        let mut ledger = Ledger::default();
         ledger.set_pools([&pool], []);
         for member in fill.claimed.iter() {
             ledger.take(Cidr::single(member), Occupant::Claim);

@@ -122,12 +122,6 @@ pub struct BlockNumbers {
 }
 
 impl BlockNumbers {
-    /// The empty set.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { numbers: RunSet::new() }
-    }
-
     /// How many numbers it has; saturates.
     #[must_use]
     pub fn len(&self) -> u128 {

@@ -51,11 +51,11 @@ pub struct Candidates<'a> {
 impl<'a> Candidates<'a> {
     fn new(free_blocks: &'a FreeBlocks, own: &[Cidr]) -> Self {
         let grid = free_blocks.grid();
-        let mut mine = BlockNumbers::new();
+        let mut mine = BlockNumbers::default();
         for cidr in own {
             mine.insert(grid.span(*cidr));
         }
-        let is_offered = |number| free_blocks.numbers().contains(number) && !mine.contains(number);
+        let is_offered = |number| free_blocks.free.contains(number) && !mine.contains(number);
         let buddies_of_mine: BTreeSet<BlockNumber> = own
             .iter()
             .filter_map(|cidr| grid.number(*cidr).map(BlockNumber::buddy))
@@ -66,7 +66,7 @@ impl<'a> Candidates<'a> {
         let without_buddy_here = own
             .iter()
             .map(|cidr| grid.span(*cidr))
-            .filter(|span| span.count() == 1 && free_blocks.numbers().contains(span.first))
+            .filter(|span| span.count() == 1 && free_blocks.free.contains(span.first))
             .map(|span| span.first.buddy())
             .filter(|buddy| is_offered(*buddy) && !buddies_of_mine.contains(buddy))
             .collect();
@@ -76,10 +76,10 @@ impl<'a> Candidates<'a> {
             next_buddies: buddies_of_mine.clone().into_iter(),
             buddies_of_mine,
             lower_halves: FreePairs::new(free_blocks),
-            without_buddy: free_blocks.without_buddy().iter(),
+            without_buddy: free_blocks.without_buddy.iter(),
             next_without_buddy: None,
             without_buddy_here,
-            with_held_buddy: free_blocks.with_held_buddy().iter(),
+            with_held_buddy: free_blocks.with_held_buddy.iter(),
             upper_halves: FreePairs::new(free_blocks),
             steps: own.len() as u64,
         }
@@ -125,19 +125,11 @@ impl<'a> Candidates<'a> {
     }
 
     fn next_number(&mut self) -> Option<BlockNumber> {
-        if let Some(buddy) = self.next_buddies.next() {
-            return Some(buddy);
-        }
-        if let Some(lower) = self.lower_halves.next_lower(&self.mine, &mut self.steps) {
-            return Some(lower);
-        }
-        if let Some(number) = self.next_without_buddy() {
-            return Some(number);
-        }
-        if let Some(number) = self.next_with_held_buddy() {
-            return Some(number);
-        }
-        self.upper_halves.next_lower(&self.mine, &mut self.steps).map(BlockNumber::buddy)
+        let next = self.next_buddies.next();
+        let next = next.or_else(|| self.lower_halves.next_lower(&self.mine, &mut self.steps));
+        let next = next.or_else(|| self.next_without_buddy());
+        let next = next.or_else(|| self.next_with_held_buddy());
+        next.or_else(|| self.upper_halves.next_lower(&self.mine, &mut self.steps).map(BlockNumber::buddy))
     }
 }
 
@@ -160,7 +152,7 @@ struct FreePairs<'a> {
 
 impl<'a> FreePairs<'a> {
     fn new(free_blocks: &'a FreeBlocks) -> Self {
-        Self { free: free_blocks.numbers(), runs_with_pair: free_blocks.runs_with_pair().iter(), rest: None }
+        Self { free: &free_blocks.free, runs_with_pair: free_blocks.runs_with_pair.iter(), rest: None }
     }
 
     /// The lower block of the next pair without a block in `mine`.

@@ -23,18 +23,18 @@ use crate::net::cidr::{Cidr, Family};
 pub struct FreeBlocks {
     grid: Grid,
     /// The free blocks.
-    free: BlockNumbers,
+    pub(super) free: BlockNumbers,
     n_free: u128,
     /// The blocks that a claim holds, if they or their buddies are the pool's own.
     held: BTreeSet<BlockNumber>,
     /// How many of the held blocks are the pool's own, but not given out.
     n_held_closed: u128,
     /// The first block of each free run that has a wholly free pair in it.
-    runs_with_pair: BTreeSet<BlockNumber>,
-    /// The free blocks whose buddy is neither free nor held.
-    without_buddy: BTreeSet<BlockNumber>,
-    /// The free blocks whose buddy is held: each is the next block of that holder.
-    with_held_buddy: BTreeSet<BlockNumber>,
+    pub(super) runs_with_pair: BTreeSet<BlockNumber>,
+    /// The free blocks whose buddy is neither free nor held by a claim.
+    pub(super) without_buddy: BTreeSet<BlockNumber>,
+    /// The free blocks whose buddy a claim holds: each is the next block of that holder.
+    pub(super) with_held_buddy: BTreeSet<BlockNumber>,
 }
 
 /// The blocks in one range of a pool.
@@ -152,26 +152,6 @@ impl FreeBlocks {
         }
     }
 
-    /// The numbers of the free blocks.
-    pub(super) fn numbers(&self) -> &BlockNumbers {
-        &self.free
-    }
-
-    /// The first block of each free run that has a wholly free pair in it.
-    pub(super) fn runs_with_pair(&self) -> &BTreeSet<BlockNumber> {
-        &self.runs_with_pair
-    }
-
-    /// The free blocks whose buddy is neither free nor held by a claim.
-    pub(super) fn without_buddy(&self) -> &BTreeSet<BlockNumber> {
-        &self.without_buddy
-    }
-
-    /// The free blocks whose buddy a claim holds: each is the next block of that holder.
-    pub(super) fn with_held_buddy(&self) -> &BTreeSet<BlockNumber> {
-        &self.with_held_buddy
-    }
-
     /// Whether `cidr` is a block of this pool, and free.
     #[must_use]
     pub fn is_free(&self, cidr: Cidr) -> bool {
@@ -218,7 +198,7 @@ impl FreeBlocks {
     /// Notes that the usable blocks that share an address with `cidr` are free, except those that share one with any of
     /// `taken`. Returns how many index entries it looked at.
     pub fn vacate(&mut self, cidr: Cidr, taken: impl Iterator<Item = Cidr>) -> u64 {
-        let mut freed = BlockNumbers::new();
+        let mut freed = BlockNumbers::default();
         let mut steps = 0;
         for run in self.grid.usable().runs_within(self.grid.span(cidr)) {
             freed.insert(run);
@@ -259,12 +239,13 @@ impl FreeBlocks {
 
     /// The number of a block that counts when a claim holds it: it or its buddy is the pool's own.
     fn held_number(&self, cidr: Cidr) -> Option<BlockNumber> {
-        self.grid.number(cidr).filter(|number| self.grid.is_own(*number) || self.grid.is_own(number.buddy()))
+        let own = self.grid.own();
+        self.grid.number(cidr).filter(|number| own.contains(*number) || own.contains(number.buddy()))
     }
 
     /// Whether the block is the pool's own, but is not given out.
     fn is_closed(&self, number: BlockNumber) -> bool {
-        self.grid.is_own(number) && !self.grid.usable().contains(number)
+        self.grid.own().contains(number) && !self.grid.usable().contains(number)
     }
 
     /// Notes that all blocks of the run are free. Returns how many index entries it looked at.

@@ -52,7 +52,7 @@ impl Grid {
             Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         let shape = Cidr::containing(any_member, ranges.block_prefix)?.same_size_at(0);
-        let mut grid = Self { shape, usable: BlockNumbers::new(), own: BlockNumbers::new() };
+        let mut grid = Self { shape, usable: BlockNumbers::default(), own: BlockNumbers::default() };
         for (range, state) in &ranges.cidrs {
             // A range smaller than a block has no block. Adjacent ranges are not joined: each has its own state.
             if range.size() >= shape.size() {
@@ -93,12 +93,6 @@ impl Grid {
     #[must_use]
     pub fn own(&self) -> &BlockNumbers {
         &self.own
-    }
-
-    /// Whether the block of that number is this pool's.
-    #[must_use]
-    pub fn is_own(&self, number: BlockNumber) -> bool {
-        self.own.contains(number)
     }
 
     /// The block of that number.

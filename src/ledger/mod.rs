@@ -105,12 +105,6 @@ struct Offer {
 }
 
 impl Ledger {
-    /// A ledger of no pools in which nothing is taken.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Notes that `occupant` takes `cidr`; `false` when that was noted already.
     pub fn take(&mut self, cidr: Cidr, occupant: Occupant) -> bool {
         let is_claim = occupant.is_claim();
@@ -292,13 +286,13 @@ impl Ledger {
         let names: BTreeSet<&PoolName> = self.pools.keys().chain(fresh.pools.keys()).collect();
         for pool in names {
             if self.overlaps(pool) != fresh.overlaps(pool) {
-                differences.push(Difference::Overlaps { pool: pool.clone() });
+                differences.push(Difference::Overlaps(pool.clone()));
             }
             for family in Family::ALL {
                 if let Some(difference) =
                     compare(self.free_blocks(pool, family), fresh.free_blocks(pool, family))
                 {
-                    differences.push(Difference::FreeBlocks { pool: pool.clone(), family, difference });
+                    differences.push(Difference::FreeBlocks(pool.clone(), family, difference));
                 }
             }
         }
@@ -315,7 +309,7 @@ impl Ledger {
         let nodes: BTreeSet<&NodeName> = self.carried.keys().chain(carried.keys().copied()).collect();
         for node in nodes {
             if self.carried.get(node) != carried.get(node) {
-                differences.push(Difference::Carried { node: node.clone() });
+                differences.push(Difference::Carried(node.clone()));
             }
         }
         differences
@@ -346,24 +340,11 @@ pub enum Difference {
     /// The index of ranges whose occupants are no claims.
     Strangers,
     /// The overlaps of the pool with older ones.
-    Overlaps {
-        /// The pool.
-        pool: PoolName,
-    },
-    /// The free blocks of a pool.
-    FreeBlocks {
-        /// The pool.
-        pool: PoolName,
-        /// The family.
-        family: Family,
-        /// How they differ.
-        difference: FreeBlocksDifference,
-    },
-    /// The addresses on a CiliumNode.
-    Carried {
-        /// The node.
-        node: NodeName,
-    },
+    Overlaps(PoolName),
+    /// The free blocks of a pool in a family.
+    FreeBlocks(PoolName, Family, FreeBlocksDifference),
+    /// The addresses on the CiliumNode of this node.
+    Carried(NodeName),
 }
 
 /// How the free blocks of a pool differ from the correct ones.
@@ -386,8 +367,8 @@ impl fmt::Display for Difference {
         match self {
             Self::Declared => f.write_str("the index of declared ranges does not match the pools"),
             Self::Strangers => f.write_str("the index of ranges without a claim does not match the ledger"),
-            Self::Overlaps { pool } => write!(f, "the overlaps of pool {pool} do not match its ranges"),
-            Self::FreeBlocks { pool, family, difference } => write!(
+            Self::Overlaps(pool) => write!(f, "the overlaps of pool {pool} do not match its ranges"),
+            Self::FreeBlocks(pool, family, difference) => write!(
                 f,
                 "{family} of pool {pool}: {}",
                 match difference {
@@ -399,7 +380,7 @@ impl fmt::Display for Difference {
                     FreeBlocksDifference::Index => "the free blocks are in the wrong order",
                 }
             ),
-            Self::Carried { node } => {
+            Self::Carried(node) => {
                 write!(f, "the ranges on CiliumNode {node} do not match the ledger")
             }
         }

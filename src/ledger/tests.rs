@@ -18,7 +18,7 @@ proptest! {
         pools in proptest::collection::vec(pool_parts(), 1..4),
         steps in proptest::collection::vec((step(), proptest::collection::vec(part(), 0..4)), 0..30),
     ) {
-        let (mut ledger, mut model) = (Ledger::new(), Model::default());
+        let (mut ledger, mut model) = (Ledger::default(), Model::default());
         apply(&mut ledger, &mut model, universe, Step::Pools(pools))?;
         for (step, mine) in steps {
             apply(&mut ledger, &mut model, universe, step)?;
@@ -27,7 +27,7 @@ proptest! {
         }
 
         // After a restart the same objects, seen in another order, give the same ledger.
-        let mut rebuilt = Ledger::new();
+        let mut rebuilt = Ledger::default();
         for (node, carried) in model.carried.iter().rev() {
             rebuilt.set_carried(node, carried.clone());
         }
@@ -45,7 +45,7 @@ proptest! {
         steps in proptest::collection::vec(step(), 0..20),
         taken in proptest::collection::vec((part(), occupant()), 1..8),
     ) {
-        let (mut ledger, mut model) = (Ledger::new(), Model::default());
+        let (mut ledger, mut model) = (Ledger::default(), Model::default());
         apply(&mut ledger, &mut model, universe, Step::Pools(pools))?;
         for step in steps {
             apply(&mut ledger, &mut model, universe, step)?;
@@ -85,7 +85,7 @@ fn the_older_pool_keeps_the_whole_of_its_ranges() {
     let mut older = pool("older", 27, &["10.0.0.64/26"]);
     older.families.get_mut(&Family::V4).unwrap().cidrs.insert(cidr("10.0.1.0/28"), RangeState::Draining);
     let newcomer = Pool { created: at(1), ..pool("newcomer", 26, &["10.0.0.0/24", "10.0.1.0/25"]) };
-    let mut ledger = Ledger::new();
+    let mut ledger = Ledger::default();
     ledger.set_pools(&[older.clone(), newcomer.clone()], []);
     assert_eq!(free(&ledger, "older"), "10.0.0.64/27 10.0.0.96/27");
     assert_eq!(free(&ledger, "newcomer"), "10.0.0.0/26 10.0.0.128/26 10.0.0.192/26 10.0.1.64/26");
@@ -119,7 +119,7 @@ fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
         created: invalid.created,
         cidrs: [cidr("10.0.0.0/25")].into(),
     };
-    let mut before = Ledger::new();
+    let mut before = Ledger::default();
     before.take(cidr("10.0.0.64/27"), Occupant::Claim);
     before.set_pools(&[oldest.clone(), invalid.clone(), youngest.clone()], []);
     let mut ledger = before.clone();
@@ -139,7 +139,7 @@ fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
 #[test]
 fn a_block_held_in_a_range_that_gives_out_no_more_still_counts() {
     let mut cordoned = pool("a", 27, &["10.0.0.0/26", "10.0.0.64/26"]);
-    let mut ledger = Ledger::new();
+    let mut ledger = Ledger::default();
     ledger.set_pools(&[cordoned.clone()], []);
     ledger.take(cidr("10.0.0.64/27"), Occupant::Claim);
     assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 4, free: 3 }));
@@ -153,7 +153,7 @@ fn a_block_held_in_a_range_that_gives_out_no_more_still_counts() {
 #[test]
 fn nothing_is_free_while_a_claim_passes_from_pending_to_held() {
     let block = cidr("10.0.0.0/27");
-    let mut ledger = Ledger::new();
+    let mut ledger = Ledger::default();
     ledger.set_pools(&[pool("a", 27, &["10.0.0.0/26"])], []);
     ledger.take(block, Occupant::Pending);
     ledger.take(block, Occupant::Claim);
@@ -168,7 +168,7 @@ fn nothing_is_free_while_a_claim_passes_from_pending_to_held() {
 fn the_check_names_what_is_wrong() {
     let pools = pools([pool("a", 27, &["10.0.0.0/26"])]);
     let (block, node) = (cidr("10.0.0.0/27"), NodeName::from("n"));
-    let mut sound = Ledger::new();
+    let mut sound = Ledger::default();
     sound.set_pools(pools.values(), []);
     sound.set_carried(&node, AddressSet::from_iter([block]));
     let check = |damage: fn(&mut Ledger), expected: &str| {
@@ -213,7 +213,7 @@ fn the_check_names_what_is_wrong() {
 fn the_largest_range_takes_and_frees_a_pool_of_the_smallest_blocks() {
     let range = "fd00::/64".parse::<Cidr>().unwrap();
     let pools: BTreeMap<PoolName, Pool> = [("p".into(), pool("p", 128, &["fd00::/64"]))].into();
-    let mut ledger = Ledger::new();
+    let mut ledger = Ledger::default();
     ledger.set_pools(pools.values(), []);
     for cidr in [range, range.enlarged(1), "::/0".parse().unwrap()] {
         let occupant = Occupant::unreadable(Kind::Claim, "odd");
