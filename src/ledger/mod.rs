@@ -333,58 +333,43 @@ impl Ledger {
 }
 
 /// A part of the ledger that differs from its correct value.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Difference {
     /// The index of the ranges that pools declare.
+    #[error("the index of declared ranges does not match the pools")]
     Declared,
     /// The index of ranges whose occupants are no claims.
+    #[error("the index of ranges without a claim does not match the ledger")]
     Strangers,
     /// The overlaps of the pool with older ones.
+    #[error("the overlaps of pool {0} do not match its ranges")]
     Overlaps(PoolName),
     /// The free blocks of a pool in a family.
+    #[error("{1} of pool {0}: {2}")]
     FreeBlocks(PoolName, Family, FreeBlocksDifference),
     /// The addresses on the CiliumNode of this node.
+    #[error("the ranges on CiliumNode {0} do not match the ledger")]
     Carried(NodeName),
 }
 
 /// How the free blocks of a pool differ from the correct ones.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum FreeBlocksDifference {
     /// They are kept and should not be, or the other way round.
+    #[error("free blocks exist for closed ranges, or do not exist for open ones")]
     Existence,
     /// Their grid is not that of the pool.
+    #[error("the blocks do not match the ranges")]
     Grid,
     /// Blocks are free that should not be: the dangerous one.
+    #[error("a taken block counts as free")]
     FreeThoughTaken,
     /// Blocks are not free that should be.
+    #[error("a free block counts as taken")]
     TakenThoughFree,
     /// The free blocks are right, and an index of them is not.
+    #[error("the free blocks are in the wrong order")]
     Index,
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Declared => f.write_str("the index of declared ranges does not match the pools"),
-            Self::Strangers => f.write_str("the index of ranges without a claim does not match the ledger"),
-            Self::Overlaps(pool) => write!(f, "the overlaps of pool {pool} do not match its ranges"),
-            Self::FreeBlocks(pool, family, difference) => write!(
-                f,
-                "{family} of pool {pool}: {}",
-                match difference {
-                    FreeBlocksDifference::Existence =>
-                        "free blocks exist for closed ranges, or do not exist for open ones",
-                    FreeBlocksDifference::Grid => "the blocks do not match the ranges",
-                    FreeBlocksDifference::FreeThoughTaken => "a taken block counts as free",
-                    FreeBlocksDifference::TakenThoughFree => "a free block counts as taken",
-                    FreeBlocksDifference::Index => "the free blocks are in the wrong order",
-                }
-            ),
-            Self::Carried(node) => {
-                write!(f, "the ranges on CiliumNode {node} do not match the ledger")
-            }
-        }
-    }
 }
 
 fn compare(kept: Option<&FreeBlocks>, fresh: Option<&FreeBlocks>) -> Option<FreeBlocksDifference> {

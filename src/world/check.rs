@@ -4,7 +4,6 @@
 //! invariant of ours, never bad input, and the process exits.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
 
 use super::beside_claims::addresses_of;
@@ -20,118 +19,82 @@ use crate::net::small_set::SmallSet;
 use crate::publisher;
 
 /// Something that the world derives and that differs from its objects.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Inconsistency {
     /// The ledger differs from the occupants and from the declarations of pools.
+    #[error(transparent)]
     Ledger(Difference),
     /// This occupant of the range is not noted.
+    #[error("{0} is not taken by {1}")]
     NotTaken(Cidr, Occupant),
     /// The range is taken by this occupant, which no object has.
+    #[error("{0} is taken by {1}, which does not exist")]
     TakenByNobody(Cidr, Occupant),
     /// The index of claims by node.
+    #[error("the index of claims of node {0} does not match the claims")]
     ClaimsByNode(NodeName),
     /// The claims that name this pool.
+    #[error("the index of claims of pool {0} does not match the claims")]
     ClaimsByPool(PoolName),
     /// The objects that have this address as their own.
+    #[error("the index of nodes with address {0} does not match the objects")]
     NodeAddresses(IpAddr),
     /// The index of the podCIDRs of Nodes.
+    #[error("the index of podCIDRs does not match the Nodes")]
     Routed,
     /// The pools that select this node.
+    #[error("the index of pools of node {0} does not match the selectors")]
     Selection(NodeName),
     /// The nodes that this pool selects.
+    #[error("the index of nodes of pool {0} does not match its selector")]
     Selected(PoolName),
     /// How this node is served.
+    #[error("the settings of node {0} do not match its CiliumNodeConfigs")]
     Publisher(NodeName),
     /// This is still stored for a node with nothing else left.
+    #[error("{1} is still stored for node {0}, which has no objects")]
     Remembered(NodeName, Memory),
     /// This is still stored for a deleted pool.
+    #[error("{1} is still stored for pool {0}, which is deleted")]
     RememberedPool(PoolName, Memory),
     /// A block counts as cooling, but its claim does not.
+    #[error("{0} counts as cooling, but its claim is not")]
     Cooling(Cidr),
     /// The timers of nodes and pools.
+    #[error("the indexes of timers differ")]
     Wakes,
     /// The indexes of waiting nodes.
+    #[error("the indexes of waiting nodes differ")]
     Waiting,
     /// The indexes of unreadable objects.
+    #[error("the indexes of unreadable objects differ")]
     Unreadable,
 }
 
 /// The parts of the memory beside the objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Memory {
     /// How a node is being served, and the results of reads of its objects.
+    #[error("its serving state")]
     Node,
     /// The fields of the former carrier.
+    #[error("its former carrier")]
     FormerCarrier,
     /// The pools for which it waits.
+    #[error("its shortage")]
     Waiting,
     /// The timer of its next decision.
+    #[error("a timer")]
     Wake,
     /// How long it waits because its writes are not applied.
+    #[error("a pause")]
     Pause,
     /// When its status was last looked at.
+    #[error("a read of its status")]
     StatusLook,
     /// When it was first looked at as one that is being deleted.
+    #[error("its deletion")]
     Deletion,
-}
-
-impl fmt::Display for Inconsistency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ledger(difference) => fmt::Display::fmt(difference, f),
-            Self::NotTaken(cidr, occupant) => write!(f, "{cidr} is not taken by {occupant}"),
-            Self::TakenByNobody(cidr, occupant) => {
-                write!(f, "{cidr} is taken by {occupant}, which does not exist")
-            }
-            Self::ClaimsByNode(node) => write!(
-                f,
-                "the index of claims of node {node} does not match the \
-                 claims"
-            ),
-            Self::NodeAddresses(address) => {
-                write!(f, "the index of nodes with address {address} does not match the objects")
-            }
-            Self::Selection(node) => {
-                write!(f, "the index of pools of node {node} does not match the selectors")
-            }
-            Self::ClaimsByPool(pool) => write!(
-                f,
-                "the index of claims of pool {pool} does not match the \
-                 claims"
-            ),
-            Self::Selected(pool) => {
-                write!(f, "the index of nodes of pool {pool} does not match its selector")
-            }
-            Self::Publisher(node) => {
-                write!(f, "the settings of node {node} do not match its CiliumNodeConfigs")
-            }
-            Self::Remembered(node, memory) => {
-                write!(f, "{memory} is still stored for node {node}, which has no objects")
-            }
-            Self::RememberedPool(pool, memory) => {
-                write!(f, "{memory} is still stored for pool {pool}, which is deleted")
-            }
-            Self::Cooling(cidr) => write!(f, "{cidr} counts as cooling, but its claim is not"),
-            Self::Routed => f.write_str("the index of podCIDRs does not match the Nodes"),
-            Self::Waiting => f.write_str("the indexes of waiting nodes differ"),
-            Self::Unreadable => f.write_str("the indexes of unreadable objects differ"),
-            Self::Wakes => f.write_str("the indexes of timers differ"),
-        }
-    }
-}
-
-impl fmt::Display for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Node => "its serving state",
-            Self::FormerCarrier => "its former carrier",
-            Self::Waiting => "its shortage",
-            Self::Wake => "a timer",
-            Self::Pause => "a pause",
-            Self::StatusLook => "a read of its status",
-            Self::Deletion => "its deletion",
-        })
-    }
 }
 
 impl World {
