@@ -7,10 +7,8 @@ use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::freeze::Freeze;
 use crate::model::multi_pool::PoolsFields;
 use crate::model::node::{AddressKind, CiliumNode, Node, NodeAddress};
-use crate::model::observation::PoolObject;
-use crate::model::observation::{Listing, Object, Observation, Unreadable};
+use crate::model::observation::{Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::plan::PoolPlan;
-use crate::model::pool::{Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode};
 use crate::model::request::{NewClaim, Request, Write};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::status::PoolStatus;
@@ -32,35 +30,13 @@ fn cidr(text: &str) -> Cidr {
 }
 
 fn pool() -> PoolObject {
-    let ranges = Ranges {
-        block_prefix: 28,
-        cidrs: [(cidr("10.0.0.0/24"), RangeState::Active)].into(),
-        exclude: Vec::new(),
-    };
-    let pool = Pool {
-        name: "p".into(),
-        uid: "p".into(),
-        created: Timestamp::default(),
-        deleting: false,
-        priority: 0,
-        selector: kube_core::Selector::default(),
-        pod_ip_pool: None,
-        families: [(Family::V4, ranges)].into(),
-        first_last: FirstLast::Offered,
-        per_node: PerNode { initial_blocks: 1, max_blocks: 4, max_addresses: 1024 },
-        expand: Expand::DEFAULT,
-        reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
-        reuse_after: Duration::from_secs(300),
-        reuse_after_node_loss: Duration::from_secs(3600),
-        communities: BTreeSet::new(),
-    };
     PoolObject {
         name: "p".into(),
         uid: "p".into(),
         revision: Revision::of(1),
         deleting: false,
         finalizers: Vec::new(),
-        pool: Ok(pool),
+        pool: Ok(crate::ledger::grid::tests::pool("p", 28, &["10.0.0.0/24"])),
         generation: 1,
         status: PoolStatus::default(),
         transitions: BTreeMap::new(),
