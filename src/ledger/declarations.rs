@@ -29,11 +29,9 @@ impl Ledger {
             .map(|pool| (pool.name.clone(), Ok(pool)))
             .chain(reserved.into_iter().map(|reserved| (reserved.name.clone(), Err(reserved))))
             .collect();
-        let before = std::mem::take(&mut self.declarers);
         self.declared = Declared::default();
-        for name in before.keys().filter(|name| !declarations.contains_key(*name)) {
-            self.pools.remove(name);
-        }
+        self.declarers = BTreeMap::new();
+        self.pools.retain(|name, _| declarations.contains_key(name));
         for (name, declaration) in &declarations {
             self.declare(name, Declarer::of(*declaration));
         }
@@ -82,10 +80,9 @@ impl Ledger {
             return self.pools.remove(name).is_some();
         };
         let before = self.pools.remove(name);
-        let is_new = before.is_none();
+        let mut is_other = before.is_none();
         let mut before = before.unwrap_or_default();
         let mut offer = Offer::default();
-        let mut is_other = is_new;
         for family in pool.families.keys() {
             let older = self.older_than(pool, *family);
             let Some((grid, lost)) = Grid::of(pool, *family, &older) else { continue };

@@ -63,10 +63,7 @@ impl World {
             }
             // An answer does not restore a pool whose deletion the watch has shown.
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
-            Seen::PodIpPool(pool) => {
-                let changed = self.pod_ip_pools.observe_answer(*pool);
-                self.pod_ip_pools_changed(changed);
-            }
+            Seen::PodIpPool(pool) => self.observe_written_pod_ip_pool(*pool),
             Seen::Frr(_) | Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Absent(revision) => self.observe_absence(&target, revision),
             Seen::Node { as_of, read_at, presence } => {

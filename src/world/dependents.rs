@@ -15,7 +15,7 @@ use crate::model::agent::AgentNews;
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PodIpPoolName, PoolName};
-use crate::model::pod_ip_pool::PodIpPoolNews;
+use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -56,7 +56,13 @@ impl World {
         self.pod_ip_pools_changed(changed);
     }
 
-    pub(super) fn pod_ip_pools_changed(&mut self, changed: pod_ip_pools::Changed) {
+    /// Takes in a CiliumPodIPPool as our write left it.
+    pub(super) fn observe_written_pod_ip_pool(&mut self, pool: PodIpPool) {
+        let changed = self.pod_ip_pools.observe_answer(pool);
+        self.pod_ip_pools_changed(changed);
+    }
+
+    fn pod_ip_pools_changed(&mut self, changed: pod_ip_pools::Changed) {
         match changed {
             pod_ip_pools::Changed::All => self.mark_all(),
             pod_ip_pools::Changed::Names(names) => {

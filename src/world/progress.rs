@@ -210,13 +210,12 @@ impl World {
     }
 
     pub(super) fn mark_sent(&mut self, request: &Request, now: Now) {
-        let creates = match request {
-            Request::Write(Write::CreateClaim(new)) => Some((new.cidr, new.pool.clone())),
-            Request::Write(_) | Request::Read(_) => None,
-        };
-        let reads_claims_for = match request {
-            Request::Read(Read::ClaimsOf(node)) => self.carrier(node).map(|carrier| carrier.uid().clone()),
-            Request::Write(_) | Request::Read(_) => None,
+        let (creates, reads_claims_for) = match request {
+            Request::Write(Write::CreateClaim(new)) => (Some((new.cidr, new.pool.clone())), None),
+            Request::Read(Read::ClaimsOf(node)) => {
+                (None, self.carrier(node).map(|carrier| carrier.uid().clone()))
+            }
+            Request::Write(_) | Request::Read(_) => (None, None),
         };
         let sent = Sent { node: request.node().cloned(), creates, reads_claims_for };
         self.in_flight.insert(request.target(), sent);
