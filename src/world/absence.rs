@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::beside_claims::addresses_of;
+use super::node_entries::NodeEntry;
 use super::{LostClaim, SeenCooling, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, Reason};
@@ -77,11 +78,12 @@ impl World {
     }
 
     fn observe_node_deletion(&mut self, name: &NodeName, revision: Revision<Core>) {
-        if self.nodes.get(name).is_some_and(|known| known.revision > revision) {
+        if self.node(name).is_some_and(|known| known.revision > revision) {
             return;
         }
         self.mark_pools_of(name);
-        let gone = self.nodes.remove(name);
+        let gone = self.entries.get_mut(name).and_then(|entry| entry.node.take());
+        self.set_selection(name, Vec::new());
         if let Some(gone) = &gone {
             self.set_routed(name, Some(gone));
             self.cool_anew(name);
@@ -89,14 +91,13 @@ impl World {
                 self.mark_all_pools();
             }
         }
-        if let Some(remembered) = self.remembered.get_mut(name) {
+        if let Some(NodeEntry { remembered, .. }) = self.entries.get_mut(name) {
             (remembered.presence, remembered.former_carrier) = (None, None);
         }
         self.settle_lost_claims(name);
-        if let Some(remembered) = self.remembered.get_mut(name) {
+        if let Some(NodeEntry { remembered, .. }) = self.entries.get_mut(name) {
             remembered.absent_as_of = None;
         }
-        self.set_selection(name, None);
         let addresses = gone.map(|gone| addresses_of(&gone)).unwrap_or_default();
         self.set_own_addresses(Kind::Node, name, &addresses, &[]);
         self.update_carried(name);
@@ -115,10 +116,10 @@ impl World {
     }
 
     fn observe_cilium_node_deletion(&mut self, name: &NodeName, revision: Revision) {
-        if self.cilium_nodes.get(name).is_some_and(|known| known.revision > revision) {
+        if self.cilium_node(name).is_some_and(|known| known.revision > revision) {
             return;
         }
-        if let Some(gone) = self.cilium_nodes.remove(name) {
+        if let Some(gone) = self.entries.get_mut(name).and_then(|entry| entry.cilium_node.take()) {
             let addresses = gone.addresses.clone();
             self.remember(*gone);
             self.set_own_addresses(Kind::CiliumNode, name, &addresses, &[]);
@@ -133,7 +134,7 @@ impl World {
     /// Keeps the fields of a deleted or replaced CiliumNode: if its Node exists, the agent keeps using the addresses.
     pub(super) fn remember(&mut self, gone: CiliumNode) {
         let name = gone.name.clone();
-        if !self.nodes.contains_key(&name) {
+        if self.node(&name).is_none() {
             return;
         }
         let former = publisher::remember(gone);
@@ -185,7 +186,7 @@ impl World {
             }
             // If the CiliumNode is known, the watch will show its deletion, in its order.
             Target::CiliumNode(name) => {
-                if !self.cilium_nodes.contains_key(name) {
+                if self.cilium_node(name).is_none() {
                     let remembered = self.remember_of(name);
                     remembered.absent_as_of = remembered.absent_as_of.max(Some(revision));
                     self.settle_lost_claims(name);
@@ -278,7 +279,7 @@ impl World {
             (Some(carrier), _) => self.reader.shows_later(carrier, lost.at),
             // A read after the loss must have found that the Node does not exist.
             (None, Kind::Node) => {
-                let read = self.remembered.get(node).and_then(|remembered| remembered.presence.as_ref());
+                let read = self.remembered(node).and_then(|remembered| remembered.presence.as_ref());
                 read.is_some_and(|read| read.as_of >= lost.at && read.presence == Presence::Gone)
             }
             (None, Kind::CiliumNode | Kind::Pool | Kind::Claim) => self.absent_as_of(node) >= Some(lost.at),

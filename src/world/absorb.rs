@@ -79,8 +79,8 @@ impl World {
 
     fn names_of(&self, kind: Kind) -> Vec<String> {
         let mut names: Vec<String> = match kind {
-            Kind::Node => self.nodes.keys().map(ToString::to_string).collect(),
-            Kind::CiliumNode => self.cilium_nodes.keys().map(ToString::to_string).collect(),
+            Kind::Node => self.nodes().map(|node| node.name.to_string()).collect(),
+            Kind::CiliumNode => self.cilium_nodes().map(|node| node.name.to_string()).collect(),
             Kind::Pool => self.pools.keys().map(ToString::to_string).collect(),
             Kind::Claim => self.claims.keys().map(|cidr| block_name(*cidr)).collect(),
         };
@@ -120,25 +120,25 @@ impl World {
     }
 
     pub(super) fn observe_node(&mut self, node: Node) {
-        if self.nodes.get(&node.name).is_some_and(|known| known.revision > node.revision) {
+        if self.node(&node.name).is_some_and(|known| known.revision > node.revision) {
             return;
         }
         let name = node.name.clone();
-        if let Some(remembered) = self.remembered.get_mut(&name) {
-            remembered.presence = None;
+        if let Some(entry) = self.entries.get_mut(&name) {
+            entry.remembered.presence = None;
         }
         let own_before = self.node(&name).map(addresses_of).unwrap_or_default();
         self.set_own_addresses(Kind::Node, &name, &own_before, &addresses_of(&node));
         self.mark_pools_of(&name);
-        let is_labelled_anew = self.nodes.get(&name).is_none_or(|before| before.labels != node.labels);
+        let is_labelled_anew = self.node(&name).is_none_or(|before| before.labels != node.labels);
         if is_labelled_anew {
             let selection = self.selected_by(&node.labels);
-            self.set_selection(&name, Some(selection));
+            self.set_selection(&name, selection);
         }
         let carried_by =
             |world: &Self| world.node(&name).map(|node| world.reader_of(&name).carried_by_node(node));
         let carried_before = carried_by(self).unwrap_or_default();
-        let before = self.nodes.insert(name.clone(), Box::new(node));
+        let before = self.entries.of(&name).node.replace(Box::new(node));
         self.set_routed(&name, before.as_deref());
         if is_labelled_anew && self.derive_publisher_of(&name) {
             // Pools report the names under which they give blocks.
@@ -155,7 +155,7 @@ impl World {
 
     pub(super) fn observe_cilium_node(&mut self, cilium_node: CiliumNode, source: Source) {
         let name = cilium_node.name.clone();
-        match self.cilium_nodes.get(&name) {
+        match self.cilium_node(&name) {
             Some(known) if known.revision > cilium_node.revision => return,
             // The watch or a list has overtaken the answer: the object was deleted since, or the watch will show it.
             None if matches!(source, Source::Answer(_))
@@ -169,7 +169,7 @@ impl World {
         let own_before = self.cilium_node(&name).map(|known| known.addresses.clone()).unwrap_or_default();
         self.set_own_addresses(Kind::CiliumNode, &name, &own_before, &cilium_node.addresses);
         let uid = cilium_node.uid.clone();
-        match self.cilium_nodes.insert(name.clone(), Box::new(cilium_node)) {
+        match self.entries.of(&name).cilium_node.replace(Box::new(cilium_node)) {
             Some(before) if before.uid != uid => self.remember(*before),
             Some(before) => {
                 self.note_use_written(&before);
@@ -180,9 +180,7 @@ impl World {
             }
             None => {}
         }
-        if let Some(remembered) = self.remembered.get_mut(&name) {
-            remembered.absent_as_of = None;
-        }
+        self.remember_of(&name).absent_as_of = None;
         self.update_carried(&name);
         self.update_handshake(&name);
         self.settle_lost_claims(&name);
@@ -238,7 +236,7 @@ impl World {
             self.node_changed(&before.claim.node);
             self.forget_if_gone(&before.claim.node);
         }
-        if self.claims_of.entry(node.clone()).or_default().insert(cidr) {
+        if self.entries.of(&node).claims.insert(cidr) {
             self.update_carried(&node);
         }
         self.node_changed(&node);
@@ -248,11 +246,8 @@ impl World {
     }
 
     pub(super) fn disown(&mut self, node: &NodeName, cidr: Cidr) {
-        if let Some(cidrs) = self.claims_of.get_mut(node) {
-            cidrs.remove(&cidr);
-            if cidrs.is_empty() {
-                self.claims_of.remove(node);
-            }
+        if let Some(entry) = self.entries.get_mut(node) {
+            entry.claims.remove(&cidr);
         }
     }
 

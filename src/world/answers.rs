@@ -46,7 +46,7 @@ impl World {
             }
             // The watch does not show it: it was deleted since, or the watch will show it.
             Seen::PatchedNode(node) => {
-                if self.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid) {
+                if self.node(&node.name).is_some_and(|known| known.uid == node.uid) {
                     self.observe_node(*node);
                 }
             }
@@ -92,7 +92,7 @@ impl World {
         let is_read = matches!(request, Request::Read(_));
         let taught_nothing = is_read
             && matches!(&target, Target::CiliumNode(name)
-                if !self.cilium_nodes.contains_key(name) && !self.is_known_absent(name));
+                if self.cilium_node(name).is_none() && !self.is_known_absent(name));
         if let Request::Write(Write::CreateClaim(new)) = &request {
             self.agenda.mark_pool(&new.pool);
         }
@@ -132,7 +132,7 @@ impl World {
     /// Takes the known claims for all claims, as if those of each node had been read. A command that only proposes
     /// writes has listed all claims, and reads nothing more.
     pub fn suppose_all_claims_known(&mut self) {
-        for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
+        for name in self.nodes().map(|node| node.name.clone()).collect::<Vec<_>>() {
             if let Some(carrier) = self.carrier(&name).map(|carrier| carrier.uid().clone()) {
                 self.remember_of(&name).claims_read_for = Some(carrier);
             }
@@ -165,7 +165,7 @@ impl World {
 
     /// Whether a read did not find the CiliumNode of this name.
     fn is_known_absent(&self, name: &NodeName) -> bool {
-        self.remembered.get(name).is_some_and(|remembered| remembered.absent_as_of.is_some())
+        self.remembered(name).is_some_and(|remembered| remembered.absent_as_of.is_some())
     }
 
     /// All claims of a node as of one revision, by a consistent read.

@@ -15,7 +15,7 @@ impl World {
     /// The addresses that the objects of a node carry, in any mode, outside its claims.
     pub(super) fn carried(&self, node: &NodeName) -> AddressSet {
         let mut carried = self.cilium_node(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
-        if let Some(object) = self.nodes.get(node) {
+        if let Some(object) = self.node(node) {
             carried.extend_with(&self.reader_of(node).carried_by_node(object));
         }
         self.without_claims(node, carried)
@@ -23,7 +23,7 @@ impl World {
 
     /// These addresses without those of the known claims of the node.
     fn without_claims(&self, node: &NodeName, mut addresses: AddressSet) -> AddressSet {
-        for cidr in self.claims_of.get(node).into_iter().flatten() {
+        for cidr in self.blocks_of(node) {
             addresses.remove_cidr(*cidr);
         }
         addresses
@@ -36,10 +36,10 @@ impl World {
 
     /// The same; `gone` are the addresses that the Node carried before.
     pub(super) fn update_carried_without(&mut self, node: &NodeName, gone: &AddressSet) {
-        let carried = match self.cilium_nodes.get(node) {
+        let carried = match self.cilium_node(node) {
             Some(_) => self.carried(node),
             // The CiliumNode is missing and the Node exists: its agent keeps using its addresses.
-            None if self.nodes.contains_key(node) => {
+            None if self.node(node).is_some() => {
                 let mut carried = self.ledger.carried(node).cloned().unwrap_or_default();
                 carried.remove_all(gone);
                 carried.extend_with(&self.carried(node));

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::beside_claims::addresses_of;
+use super::node_entries::NodeEntry;
 use super::selection::Selectors;
 use super::{SeenCooling, World, readable, reservations};
 use crate::ledger::{Difference, Occupant};
@@ -126,13 +127,13 @@ impl World {
             let occupant = Occupant::unreadable(kind, &unreadable.name);
             occupants.extend(unreadable.addresses.cidrs().map(|cidr| (cidr, occupant.clone())));
         }
-        for node in self.nodes.keys().chain(self.cilium_nodes.keys()) {
+        for (node, entry) in self.entries.iter() {
             let occupant = Occupant::Carried(node.clone());
-            let carried = if self.cilium_nodes.contains_key(node) {
-                self.carried(node)
-            } else {
+            let carried = match entry {
+                NodeEntry { cilium_node: Some(_), .. } => self.carried(node),
                 // Remembered while there is no CiliumNode: no object shows them.
-                self.ledger.carried(node).cloned().unwrap_or_default()
+                NodeEntry { node: Some(_), .. } => self.ledger.carried(node).cloned().unwrap_or_default(),
+                _ => continue,
             };
             occupants.extend(carried.cidrs().map(|cidr| (cidr, occupant.clone())));
         }
@@ -150,11 +151,13 @@ impl World {
     }
 
     fn check_claims_by_node(&self, found: &mut Vec<Inconsistency>) {
-        let mut expected: BTreeMap<NodeName, SmallSet<Cidr>> = BTreeMap::new();
+        let mut expected: BTreeMap<&NodeName, Vec<Cidr>> = BTreeMap::new();
         for (cidr, known) in &self.claims {
-            expected.entry(known.claim.node.clone()).or_default().insert(*cidr);
+            expected.entry(&known.claim.node).or_default().push(*cidr);
         }
-        found.extend(differing(&expected, &self.claims_of).cloned().map(Inconsistency::ClaimsByNode));
+        let noted = self.entries.iter().map(|(node, entry)| (node, entry.claims.as_slice().to_vec()));
+        let noted = noted.filter(|(_, claims)| !claims.is_empty()).collect();
+        found.extend(differing(&expected, &noted).map(|node| Inconsistency::ClaimsByNode((*node).clone())));
         let mut expected: BTreeMap<PoolName, BTreeSet<Cidr>> = BTreeMap::new();
         for (cidr, known) in &self.claims {
             expected.entry(known.claim.pool.clone()).or_default().insert(*cidr);
@@ -163,11 +166,11 @@ impl World {
     }
 
     fn check_addresses(&self, found: &mut Vec<Inconsistency>) {
-        let of_nodes = self.nodes.values().flat_map(|node| {
+        let of_nodes = self.nodes().flat_map(|node| {
             let owner = (Kind::Node, node.name.clone());
             addresses_of(node).into_iter().map(move |address| (address, owner.clone()))
         });
-        let of_cilium_nodes = self.cilium_nodes.values().flat_map(|cilium_node| {
+        let of_cilium_nodes = self.cilium_nodes().flat_map(|cilium_node| {
             let owner = (Kind::CiliumNode, cilium_node.name.clone());
             cilium_node.addresses.iter().map(move |address| (*address, owner.clone()))
         });
@@ -177,7 +180,7 @@ impl World {
         }
         found.extend(differing(&holders, &self.node_addresses).copied().map(Inconsistency::NodeAddresses));
         let mut routed = PrefixIndex::default();
-        for node in self.nodes.values() {
+        for node in self.nodes() {
             for cidr in publisher::pod_cidrs_of(node) {
                 routed.insert(*cidr, node.name.clone());
             }
@@ -188,13 +191,17 @@ impl World {
     fn check_selection(&self, found: &mut Vec<Inconsistency>) {
         let selectors = Selectors::of(readable(&self.pools));
         let selected_by = |node: &Node| selectors.select(&node.labels);
-        let expected: BTreeMap<NodeName, Vec<PoolName>> =
-            self.nodes.values().map(|node| (node.name.clone(), selected_by(node))).collect();
-        found.extend(differing(&expected, &self.selection).cloned().map(Inconsistency::Selection));
+        let selected = |pools: &Vec<PoolName>| !pools.is_empty();
+        let expected = self.nodes().map(|node| (&node.name, selected_by(node)));
+        let expected: BTreeMap<&NodeName, Vec<PoolName>> =
+            expected.filter(|(_, pools)| selected(pools)).collect();
+        let noted = self.entries.iter().map(|(node, entry)| (node, entry.selection.clone()));
+        let noted = noted.filter(|(_, pools)| selected(pools)).collect();
+        found.extend(differing(&expected, &noted).map(|node| Inconsistency::Selection((*node).clone())));
         let mut nodes: BTreeMap<PoolName, BTreeSet<NodeName>> = BTreeMap::new();
         for (node, pools) in &expected {
             for pool in pools {
-                nodes.entry(pool.clone()).or_default().insert(node.clone());
+                nodes.entry(pool.clone()).or_default().insert((*node).clone());
             }
         }
         found.extend(differing(&nodes, &self.selected).cloned().map(Inconsistency::Selected));
@@ -202,16 +209,17 @@ impl World {
 
     fn check_memory(&self, found: &mut Vec<Inconsistency>) {
         let mut memories: BTreeSet<(&NodeName, Memory)> = BTreeSet::new();
-        memories.extend(self.remembered.keys().map(|node| (node, Memory::Node)));
+        memories.extend(self.entries.iter().map(|(node, _)| (node, Memory::Node)));
         memories.extend(
             self.waiting.nodes().chain(self.waiting.passive_waiters()).map(|node| (node, Memory::Waiting)),
         );
         memories.extend(self.agenda.nodes_to_wake().map(|node| (node, Memory::Wake)));
         memories.retain(|(node, _)| self.is_gone(node));
-        let with_carrier =
-            self.remembered.iter().filter(|(_, remembered)| remembered.former_carrier.is_some());
-        let orphans = with_carrier.map(|(node, _)| node).filter(|node| !self.nodes.contains_key(*node));
-        memories.extend(orphans.map(|node| (node, Memory::FormerCarrier)));
+        let orphans = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.node.is_none() && entry.remembered.former_carrier.is_some());
+        memories.extend(orphans.map(|(node, _)| (node, Memory::FormerCarrier)));
         found.extend(memories.into_iter().map(|(node, what)| Inconsistency::Remembered(node.clone(), what)));
 
         let mut of_pools: BTreeSet<(&PoolName, Memory)> = BTreeSet::new();

@@ -25,7 +25,7 @@ impl World {
     pub(super) fn node_changed(&mut self, node: &NodeName) {
         self.mark(node);
         self.mark_pools_of(node);
-        let claims: Vec<Cidr> = self.claims_of.get(node).into_iter().flatten().copied().collect();
+        let claims: Vec<Cidr> = self.blocks_of(node).to_vec();
         for cidr in claims {
             self.mark_occupants(cidr);
         }
@@ -115,9 +115,7 @@ impl World {
         if pools.is_empty() {
             return;
         }
-        let is_over = |node: &&NodeName| {
-            self.selection.get(*node).is_some_and(|of_node| of_node.iter().any(|pool| pools.contains(pool)))
-        };
+        let is_over = |node: &&NodeName| self.selection_of(node).iter().any(|pool| pools.contains(pool));
         let nodes: Vec<NodeName> = self.waiting.passive_waiters().filter(is_over).cloned().collect();
         self.mark_nodes(nodes);
     }
@@ -162,10 +160,11 @@ impl World {
 
     /// Puts the pools on the agenda whose status may show this node or its claims.
     pub(super) fn mark_pools_of(&mut self, node: &NodeName) {
-        for pool in self.selection.get(node).into_iter().flatten() {
+        let Some(entry) = self.entries.get(node) else { return };
+        for pool in &entry.selection {
             self.agenda.mark_pool(pool);
         }
-        for cidr in self.claims_of.get(node).into_iter().flatten() {
+        for cidr in &entry.claims {
             if let Some(known) = self.claims.get(cidr) {
                 self.agenda.mark_pool(&known.claim.pool);
             }
@@ -201,9 +200,8 @@ impl World {
             [Kind::Node, Kind::CiliumNode].into_iter().flat_map(|kind| self.unreadable.of_kind(kind));
         let unreadable = unreadable.map(|unreadable| NodeName::from(unreadable.name.as_str()));
         let lost = self.lost_claims.keys().flatten();
-        let known =
-            self.nodes.keys().chain(self.cilium_nodes.keys()).chain(self.claims_of.keys()).chain(lost);
-        let nodes: BTreeSet<NodeName> = known.cloned().chain(unreadable).collect();
+        let known = self.entries.iter().filter(|(_, entry)| !entry.has_no_objects()).map(|(name, _)| name);
+        let nodes: BTreeSet<NodeName> = known.chain(lost).cloned().chain(unreadable).collect();
         self.mark_nodes(nodes);
         self.mark_all_pools();
     }

@@ -10,6 +10,7 @@ use super::agenda::Agenda;
 use super::agents::Agents;
 use super::looks::Looks;
 use super::node_configs::NodeConfigs;
+use super::node_entries::NodeEntries;
 use super::pace::Pace;
 use super::pod_ip_pools::PodIpPools;
 use super::speakers::Speakers;
@@ -142,10 +143,8 @@ impl Gathering {
             freeze: *freeze,
             leadership: Leadership::Leads,
             pools: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            cilium_nodes: BTreeMap::new(),
+            entries: NodeEntries::default(),
             claims: BTreeMap::new(),
-            claims_of: BTreeMap::new(),
             unreadable: UnreadableObjects::default(),
             positions: BTreeMap::new(),
             listed: BTreeMap::new(),
@@ -156,10 +155,8 @@ impl Gathering {
             ledger: Ledger::default(),
             node_addresses: BTreeMap::new(),
             routed: PrefixIndex::default(),
-            selection: BTreeMap::new(),
             selected: BTreeMap::new(),
             claims_in: BTreeMap::new(),
-            remembered: BTreeMap::new(),
             remaining: BTreeMap::new(),
             pool_writes: BTreeMap::new(),
             in_flight: BTreeMap::new(),

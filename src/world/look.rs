@@ -19,7 +19,7 @@ impl World {
     /// The result of the last read of a node's Pods.
     #[must_use]
     pub fn look(&self, node: &NodeName) -> Option<&Look> {
-        self.remembered.get(node)?.look.as_deref()
+        self.remembered(node)?.look.as_deref()
     }
 
     /// The same, if it was read after this version of the node's carrier was known.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{KnownClaim, LostClaim, RunningAgent, Serving, World, readable};
+use super::{KnownClaim, LostClaim, Remembered, RunningAgent, Serving, World, readable};
 use crate::ledger::Ledger;
 use crate::model::agent::{AgentPod, NoAgent};
 use crate::model::carrier::{Carrier, FormerCarrier};
@@ -26,18 +26,38 @@ impl World {
     /// A Node.
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
-        self.nodes.get(name).map(Box::as_ref)
+        self.entries.get(name)?.node.as_deref()
     }
 
     /// All Nodes.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.values().map(Box::as_ref)
+        self.entries.iter().filter_map(|(_, entry)| entry.node.as_deref())
     }
 
     /// A CiliumNode.
     #[must_use]
     pub fn cilium_node(&self, name: &NodeName) -> Option<&CiliumNode> {
-        self.cilium_nodes.get(name).map(Box::as_ref)
+        self.entries.get(name)?.cilium_node.as_deref()
+    }
+
+    /// All CiliumNodes.
+    pub(super) fn cilium_nodes(&self) -> impl Iterator<Item = &CiliumNode> {
+        self.entries.iter().filter_map(|(_, entry)| entry.cilium_node.as_deref())
+    }
+
+    /// The memory of a node beside its objects.
+    pub(super) fn remembered(&self, name: &NodeName) -> Option<&Remembered> {
+        self.entries.get(name).map(|entry| &entry.remembered)
+    }
+
+    /// The names of the pools that select a node, in the order in which it asks them.
+    pub(super) fn selection_of(&self, node: &NodeName) -> &[PoolName] {
+        self.entries.get(node).map_or(&[], |entry| &entry.selection)
+    }
+
+    /// The blocks of the claims of a node, in numeric order.
+    pub(super) fn blocks_of(&self, node: &NodeName) -> &[Cidr] {
+        self.entries.get(node).map_or(&[], |entry| entry.claims.as_slice())
     }
 
     /// The object of a pool, readable or not.
@@ -64,7 +84,7 @@ impl World {
 
     /// The pools that select a node, in the order in which it asks them: by priority, then by name.
     pub fn pools_of<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = &'a Pool> + use<'a> {
-        self.selection.get(node).into_iter().flatten().filter_map(|name| self.pool(name))
+        self.selection_of(node).iter().filter_map(|name| self.pool(name))
     }
 
     /// The pools of a node that give blocks of this share, in the same order.
@@ -91,7 +111,7 @@ impl World {
 
     /// The claims of a node, in numeric order.
     pub fn claims_of(&self, node: &NodeName) -> impl Iterator<Item = &KnownClaim> {
-        self.claims_of.get(node).into_iter().flatten().filter_map(|cidr| self.claim(*cidr))
+        self.blocks_of(node).iter().filter_map(|cidr| self.claim(*cidr))
     }
 
     /// The other claims that share an address with a claim, in numeric order.
@@ -121,12 +141,10 @@ impl World {
     /// The latest revision at which a CiliumNode is known not to exist; `None` if it may exist.
     #[must_use]
     pub fn absent_as_of(&self, node: &NodeName) -> Option<Revision> {
-        if self.cilium_nodes.contains_key(node) || self.unreadable(Kind::CiliumNode, node.as_str()).is_some()
-        {
+        if self.cilium_node(node).is_some() || self.unreadable(Kind::CiliumNode, node.as_str()).is_some() {
             return None;
         }
-        self.remembered
-            .get(node)
+        self.remembered(node)
             .and_then(|remembered| remembered.absent_as_of)
             .max(self.position(Kind::CiliumNode))
     }
@@ -138,7 +156,7 @@ impl World {
     /// other's moves for as long. The revisions of Nodes do not help: the core group may be in another store.
     #[must_use]
     pub fn presence(&self, claim: &Claim) -> Option<Presence> {
-        match self.remembered.get(&claim.node).and_then(|remembered| remembered.presence.as_ref()) {
+        match self.remembered(&claim.node).and_then(|remembered| remembered.presence.as_ref()) {
             Some(read) if read.as_of >= claim.revision => Some(read.presence.clone()),
             Some(_) | None => (Some(claim.revision) <= self.nodes_listed_after)
                 .then(|| self.presence_as_watched(&claim.node)),
@@ -148,7 +166,7 @@ impl World {
     /// The result of the last read of a Node since the watch last showed it, and when it was answered.
     #[must_use]
     pub fn presence_read(&self, node: &NodeName) -> Option<(Duration, &Presence)> {
-        let read = self.remembered.get(node)?.presence.as_ref()?;
+        let read = self.remembered(node)?.presence.as_ref()?;
         Some((read.answered_at, &read.presence))
     }
 
@@ -157,7 +175,7 @@ impl World {
         if self.unreadable(Kind::Node, node.as_str()).is_some() {
             return Presence::Unreadable;
         }
-        self.nodes.get(node).map_or(Presence::Gone, |node| Presence::Is(node.uid.clone()))
+        self.node(node).map_or(Presence::Gone, |node| Presence::Is(node.uid.clone()))
     }
 
     /// The lost claims of a node.
@@ -175,7 +193,7 @@ impl World {
 
     /// Whether the Node of this name exists, readable or not.
     fn has_node(&self, node: &NodeName) -> bool {
-        self.nodes.contains_key(node) || self.is_unreadable(Kind::Node, node.as_str())
+        self.node(node).is_some() || self.is_unreadable(Kind::Node, node.as_str())
     }
 
     /// Whether a lost claim is recreated, because its node may keep using the block: its Node exists, or its carrier
@@ -194,7 +212,7 @@ impl World {
     /// The memory of the carrier before the present one, if this process saw it.
     #[must_use]
     pub fn former_carrier(&self, node: &NodeName) -> Option<&FormerCarrier> {
-        self.remembered.get(node)?.former_carrier.as_ref()
+        self.remembered(node)?.former_carrier.as_ref()
     }
 
     /// Since when this process has seen the block of a claim cool, in the present cooling of the claim.
@@ -268,10 +286,8 @@ impl World {
     /// The known version of an object.
     pub(super) fn known_revision(&self, kind: Kind, name: &str) -> Option<AnyRevision> {
         match kind {
-            Kind::Node => self.nodes.get(&NodeName::from(name)).map(|known| known.revision.into()),
-            Kind::CiliumNode => {
-                self.cilium_nodes.get(&NodeName::from(name)).map(|known| known.revision.into())
-            }
+            Kind::Node => self.node(&NodeName::from(name)).map(|known| known.revision.into()),
+            Kind::CiliumNode => self.cilium_node(&NodeName::from(name)).map(|known| known.revision.into()),
             Kind::Pool => self.pools.get(&PoolName::from(name)).map(|known| known.revision.into()),
             Kind::Claim => self.claim_named(name).map(|known| known.claim.revision.into()),
         }
@@ -314,16 +330,13 @@ impl World {
     /// A revision at which every claim of a node is known.
     #[must_use]
     pub fn claims_known_as_of(&self, node: &NodeName) -> Option<Revision> {
-        self.remembered
-            .get(node)
-            .and_then(|remembered| remembered.claims_read)
-            .max(self.position(Kind::Claim))
+        self.remembered(node).and_then(|remembered| remembered.claims_read).max(self.position(Kind::Claim))
     }
 
     /// Whether all claims of a node were read since its carrier is known.
     #[must_use]
     pub fn has_read_claims_for(&self, carrier: Carrier<'_>) -> bool {
-        let read_for = self.remembered.get(carrier.name()).and_then(|known| known.claims_read_for.as_ref());
+        let read_for = self.remembered(carrier.name()).and_then(|known| known.claims_read_for.as_ref());
         read_for == Some(carrier.uid())
     }
 
@@ -362,8 +375,8 @@ impl World {
     #[must_use]
     pub fn n_objects(&self, kind: Kind) -> usize {
         match kind {
-            Kind::Node => self.nodes.len(),
-            Kind::CiliumNode => self.cilium_nodes.len(),
+            Kind::Node => self.nodes().count(),
+            Kind::CiliumNode => self.cilium_nodes().count(),
             Kind::Pool => self.pools.len(),
             Kind::Claim => self.claims.len(),
         }
@@ -372,7 +385,7 @@ impl World {
     /// How a node is being served.
     #[must_use]
     pub fn serving(&self, node: &NodeName) -> Option<&Serving> {
-        self.remembered.get(node).map(|remembered| &remembered.serving)
+        self.remembered(node).map(|remembered| &remembered.serving)
     }
 
     /// The Pods in which an agent of this node may run; none if they are unknown.
@@ -404,7 +417,7 @@ impl World {
     /// The uid that claims of this node must have to be published.
     #[must_use]
     pub fn node_uid(&self, node: &NodeName) -> Option<&Uid> {
-        self.nodes.get(node).map(|node| &node.uid)
+        self.node(node).map(|node| &node.uid)
     }
 
     /// Whether a node is served: its carrier has a block that the node holds, so the first grant is over.

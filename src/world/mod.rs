@@ -27,6 +27,7 @@ mod lookup;
 mod memory;
 mod misfits;
 mod node_configs;
+mod node_entries;
 mod pace;
 mod pause;
 mod pod_ip_pools;
@@ -50,7 +51,6 @@ use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::leadership::Leadership;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::request::Target;
@@ -69,6 +69,7 @@ use looks::Looks;
 pub use memory::{KnownClaim, LostClaim, Serving};
 use memory::{NodeRead, Remembered, SeenCooling, SeenRemaining, Sent};
 use node_configs::NodeConfigs;
+use node_entries::NodeEntries;
 use pace::Pace;
 use pause::Pause;
 use pod_ip_pools::PodIpPools;
@@ -84,11 +85,10 @@ pub struct World {
     leadership: Leadership,
     reader: Publisher,
     pools: BTreeMap<PoolName, PoolObject>,
+    /// The objects, the claims and the memory of each node. An entry is deleted when nothing is left of its node.
+    entries: NodeEntries,
     // A map reserves more entries than it has. So large values are in boxes where they are many.
-    nodes: BTreeMap<NodeName, Box<Node>>,
-    cilium_nodes: BTreeMap<NodeName, Box<CiliumNode>>,
     claims: BTreeMap<Cidr, Box<KnownClaim>>,
-    claims_of: BTreeMap<NodeName, SmallSet<Cidr>>,
     unreadable: UnreadableObjects,
     /// The revision that the watch of each kind has reached.
     positions: BTreeMap<Kind, AnyRevision>,
@@ -109,14 +109,10 @@ pub struct World {
     node_addresses: BTreeMap<IpAddr, SmallSet<(Kind, NodeName)>>,
     /// The podCIDRs of Nodes.
     routed: PrefixIndex<NodeName>,
-    /// The pools that select each node, in the order in which it asks them.
-    selection: BTreeMap<NodeName, Vec<PoolName>>,
     /// The nodes that each pool selects.
     selected: BTreeMap<PoolName, BTreeSet<NodeName>>,
     /// The claims that name each pool.
     claims_in: BTreeMap<PoolName, BTreeSet<Cidr>>,
-    /// The memory of each node beside its objects. It is deleted with the last of them.
-    remembered: BTreeMap<NodeName, Box<Remembered>>,
     /// How long each pool waits because its writes are not applied, and the last writes to it.
     pool_writes: BTreeMap<PoolName, (Pause, Writes)>,
     in_flight: BTreeMap<Target, Sent>,
@@ -186,7 +182,7 @@ impl World {
                 self.reader = publisher.clone();
                 self.derive_publishers();
                 // The CIDRs on Nodes count in one mode and not in another.
-                let nodes: Vec<NodeName> = self.nodes.keys().cloned().collect();
+                let nodes: Vec<NodeName> = self.nodes().map(|node| node.name.clone()).collect();
                 for node in nodes {
                     self.update_carried(&node);
                 }
@@ -236,7 +232,7 @@ impl World {
         Place {
             turn: self.turn_of(node),
             waits_since: self.serving(node).and_then(|serving| serving.waits_since).unwrap_or(Duration::MAX),
-            created: self.nodes.get(node).map(|node| node.created).unwrap_or_default(),
+            created: self.node(node).map(|node| node.created).unwrap_or_default(),
             node: node.clone(),
         }
     }
@@ -244,10 +240,10 @@ impl World {
     fn turn_of(&self, node: &NodeName) -> Turn {
         if self.is_served(node) {
             Turn::Served
-        } else if self.claims_of.contains_key(node) {
-            Turn::Starting
-        } else {
+        } else if self.blocks_of(node).is_empty() {
             Turn::Newcomer
+        } else {
+            Turn::Starting
         }
     }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::node_entries::NodeEntry;
 use super::pause::Pause;
 use super::{Remembered, SeenCooling, Sent, World};
 use crate::ledger::Occupant;
@@ -30,7 +31,7 @@ impl World {
 
     /// The objects that do not keep our accepted writes, each with the write as a line for people.
     pub fn written_in_vain(&self, now: Now) -> impl Iterator<Item = (&Target, &str)> {
-        let of_nodes = self.remembered.values().map(|remembered| &remembered.writes);
+        let of_nodes = self.entries.iter().map(|(_, entry)| &entry.remembered.writes);
         let of_pools = self.pool_writes.values().map(|(_, writes)| writes);
         of_nodes.chain(of_pools).flat_map(move |writes| writes.in_vain(now))
     }
@@ -313,13 +314,13 @@ impl World {
     /// The memory of a node. A caller that adds to it calls [`Self::forget_if_gone`] if nothing of the node may be
     /// left.
     pub(super) fn remember_of(&mut self, node: &NodeName) -> &mut Remembered {
-        self.remembered.entry(node.clone()).or_default()
+        &mut self.entries.of(node).remembered
     }
 
     /// Forgets a node if nothing of it is left.
     pub(super) fn forget_if_gone(&mut self, node: &NodeName) {
         if self.is_gone(node) {
-            self.remembered.remove(node);
+            self.entries.remove(node);
             self.agenda.forget_node(node);
             self.waiting.forget(node);
         }
@@ -327,9 +328,7 @@ impl World {
 
     /// Whether nothing is left of a node: no object, no claim, no lost claim, no request in flight.
     pub(super) fn is_gone(&self, node: &NodeName) -> bool {
-        !self.nodes.contains_key(node)
-            && !self.cilium_nodes.contains_key(node)
-            && !self.claims_of.contains_key(node)
+        self.entries.get(node).is_none_or(NodeEntry::has_no_objects)
             && self.lost_claims_of(node).next().is_none()
             && !self.has_in_flight(node)
     }

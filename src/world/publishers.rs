@@ -71,7 +71,7 @@ impl World {
     /// Derives the publisher of every node again, because Cilium's mode or the settings of nodes may have changed.
     /// Returns whether any publisher has changed.
     pub(super) fn derive_publishers(&mut self) -> bool {
-        let nodes: Vec<NodeName> = self.nodes.keys().cloned().collect();
+        let nodes: Vec<NodeName> = self.nodes().map(|node| node.name.clone()).collect();
         let changed: Vec<NodeName> =
             nodes.into_iter().filter(|node| self.derive_publisher_of(node)).collect();
         for node in &changed {
@@ -83,14 +83,14 @@ impl World {
 
     /// The same for one node, whose labels may have changed. A deleted node has none.
     pub(super) fn derive_publisher_of(&mut self, node: &NodeName) -> bool {
-        let own = self.nodes.get(node).and_then(|node| self.node_configs.own(&self.reader, &node.labels));
+        let own = self.node(node).and_then(|node| self.node_configs.own(&self.reader, &node.labels));
         self.node_configs.set(node, own)
     }
 
     /// The nodes whose publisher does not follow from the known objects.
     pub(super) fn wrong_publishers(&self) -> BTreeSet<NodeName> {
         let own = |node: &Node| self.node_configs.own(&self.reader, &node.labels);
-        let expected = self.nodes.values().filter_map(|node| Some((&node.name, own(node)?))).collect();
+        let expected = self.nodes().filter_map(|node| Some((&node.name, own(node)?))).collect();
         self.node_configs.differing(&expected)
     }
 }

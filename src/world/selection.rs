@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube_core::{Expression, SelectorExt};
 
+use super::node_entries::NodeEntry;
 use super::{KnownClaim, World, readable};
 use crate::model::names::{NodeName, PodIpPoolName, PoolName};
-use crate::model::node::Node;
 use crate::model::observation::PoolObject;
 use crate::model::pool::Pool;
 use crate::net::cidr::{Cidr, Family};
@@ -45,17 +45,16 @@ impl World {
         in_order(readable(&self.pools).filter(|pool| pool.selector.matches(labels)).collect())
     }
 
-    /// These pools select the node, in this order; `None` if the node was deleted.
-    pub(super) fn set_selection(&mut self, node: &NodeName, pools: Option<Vec<PoolName>>) {
-        for pool in self.selection.remove(node).into_iter().flatten() {
-            remove(&mut self.selected, &pool, node);
+    /// These pools select the node, in this order; none if the node was deleted.
+    pub(super) fn set_selection(&mut self, node: &NodeName, pools: Vec<PoolName>) {
+        let selection = &mut self.entries.of(node).selection;
+        for pool in selection.iter() {
+            remove(&mut self.selected, pool, node);
         }
-        if let Some(pools) = pools {
-            for pool in &pools {
-                self.selected.entry(pool.clone()).or_default().insert(node.clone());
-            }
-            self.selection.insert(node.clone(), pools);
+        for pool in &pools {
+            self.selected.entry(pool.clone()).or_default().insert(node.clone());
         }
+        *selection = pools;
     }
 
     /// The claim of this block names the pool `after` now, in place of `before`.
@@ -133,7 +132,7 @@ impl World {
     /// Compares the labels of every node with the selector of this pool, if that has changed. If only its place in the
     /// order has changed, updates it for the nodes that it selects.
     fn select_with(&mut self, name: &PoolName, before: Option<&PoolObject>) {
-        let (pools, selection) = (&self.pools, &mut self.selection);
+        let pools = &self.pools;
         let readable = |name: &PoolName| pools.get(name).and_then(|object| object.pool.as_ref().ok());
         let after = readable(name);
         let before = before.and_then(|object| object.pool.as_ref().ok());
@@ -143,22 +142,24 @@ impl World {
         }
         let was_selected = self.selected.remove(name).unwrap_or_default();
         let mut is_selected = BTreeSet::new();
-        let compared: Vec<&Node> = if selects_the_same {
-            was_selected.iter().filter_map(|node| self.nodes.get(node)).map(Box::as_ref).collect()
+        let compared: Vec<NodeName> = if selects_the_same {
+            was_selected.iter().cloned().collect()
         } else {
-            self.nodes.values().map(Box::as_ref).collect()
+            self.nodes().map(|node| node.name.clone()).collect()
         };
         for node in compared {
-            let pool = after.filter(|pool| pool.selector.matches(&node.labels));
-            if pool.is_none() && !was_selected.contains(&node.name) {
+            let Some(NodeEntry { node: Some(object), selection, .. }) = self.entries.get_mut(&node) else {
+                continue;
+            };
+            let pool = after.filter(|pool| pool.selector.matches(&object.labels));
+            if pool.is_none() && !was_selected.contains(&node) {
                 continue;
             }
-            let asked = selection.entry(node.name.clone()).or_default();
-            asked.retain(|other| other != name);
+            selection.retain(|other| other != name);
             if let Some(pool) = pool {
                 let is_before = |other: &PoolName| readable(other).map(place) < Some(place(pool));
-                asked.insert(asked.partition_point(is_before), name.clone());
-                is_selected.insert(node.name.clone());
+                selection.insert(selection.partition_point(is_before), name.clone());
+                is_selected.insert(node);
             }
         }
         if !is_selected.is_empty() {

@@ -35,7 +35,7 @@ impl World {
             return Err(UseUnknown::Silent);
         }
         let agent = self.agent_on(node)?;
-        let seen = self.remembered.get(node).and_then(|remembered| remembered.use_writer.as_ref());
+        let seen = self.remembered(node).and_then(|remembered| remembered.use_writer.as_ref());
         if seen == Some(&writer(carrier, agent)) {
             Ok(KnownUse { carrier, agent })
         } else {
@@ -54,7 +54,7 @@ impl World {
 
     /// Whether this process has sent a usage query to the present agent when that was known to be Ready.
     fn has_asked(&self, node: &NodeName) -> bool {
-        let asked = self.remembered.get(node).and_then(|remembered| remembered.asked.as_ref());
+        let asked = self.remembered(node).and_then(|remembered| remembered.asked.as_ref());
         asked.is_some() && asked == self.askable(node).as_ref()
     }
 
@@ -89,14 +89,14 @@ impl World {
 
     /// The last answer, if it is on the present carrier.
     fn last_answer(&self, node: &NodeName) -> Option<&Answered> {
-        let answered = self.remembered.get(node)?.answered.as_ref()?;
+        let answered = self.remembered(node)?.answered.as_ref()?;
         self.carrier(node).filter(|carrier| *carrier.uid() == answered.carrier).map(|_| answered)
     }
 
     /// The version after `before` of a CiliumNode was shown, and none in between was missed. Notes which usage query
     /// its agent has answered, if any.
     pub(super) fn note_answered(&mut self, before: &CiliumNode) {
-        let Some(now) = self.cilium_nodes.get(&before.name) else { return };
+        let Some(now) = self.cilium_node(&before.name) else { return };
         let (from, to) = (Carrier::CiliumNode(before), Carrier::CiliumNode(now));
         if let Some(as_of) = self.reader().answered(from, to) {
             let carried = publisher::carried_by_cilium_node(now);

@@ -199,7 +199,10 @@ fn every_occupant_is_compared_with_its_source() {
 
 #[test]
 fn every_index_by_node_is_compared_with_the_objects() {
-    check(|world| world.claims_of.clear(), "the index of claims of node n does not match the claims");
+    check(
+        |world| world.entries.of(&"n".into()).claims = SmallSet::default(),
+        "the index of claims of node n does not match the claims",
+    );
     check(World::break_an_index, "the index of nodes with address 127.0.0.1 does not match the objects");
     check(
         |world| drop(world.node_addresses.pop_first()),
@@ -210,12 +213,13 @@ fn every_index_by_node_is_compared_with_the_objects() {
         "the index of podCIDRs does not match the Nodes",
     );
     check(
-        |world| drop(world.selection.insert("n".into(), Vec::new())),
+        |world| world.entries.of(&"n".into()).selection.clear(),
         "the index of pools of node n does not match the selectors",
     );
     check(
-        |world| drop(world.selection.insert("gone".into(), Vec::new())),
-        "the index of pools of node gone does not match the selectors",
+        |world| world.entries.of(&"gone".into()).selection.push("p".into()),
+        "the index of pools of node gone does not match the selectors; its serving state is still stored for node \
+         gone, which has no objects",
     );
     check(|world| world.claims_in.clear(), "the index of claims of pool p does not match the claims");
     check(|world| world.selected.clear(), "the index of nodes of pool p does not match its selector");
@@ -226,7 +230,7 @@ fn every_index_by_node_is_compared_with_the_objects() {
 fn every_memory_goes_with_what_it_is_about() {
     let gone = || NodeName::from("gone");
     let remembered = |what: &str| format!("{what} is still stored for node gone, which has no objects");
-    check(|world| drop(world.remembered.insert(gone(), Box::default())), &remembered("its serving state"));
+    check(|world| world.remember_of(&gone()).claims_read = None, &remembered("its serving state"));
     check(
         |world| world.waiting.set(place("gone"), [("p".into(), Family::V4)].into(), false),
         &remembered("its shortage"),
@@ -241,8 +245,9 @@ fn every_memory_goes_with_what_it_is_about() {
                 crate::model::crd::FormerCrd { pod_cidrs: Vec::new(), owners: AddressMap::default() };
             world.remember_of(&"n".into()).former_carrier =
                 Some(crate::model::carrier::FormerCarrier::Crd(former));
-            let gone = world.nodes.remove(&NodeName::from("n")).unwrap();
-            world.selection.clear();
+            let entry = world.entries.of(&"n".into());
+            entry.selection.clear();
+            let gone = entry.node.take().unwrap();
             world.selected.clear();
             world.set_own_addresses(Kind::Node, &"n".into(), &addresses_of(&gone), &[]);
         },
