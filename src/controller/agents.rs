@@ -2,9 +2,10 @@
 
 use super::client::Clients;
 use super::input::Input;
-use super::side_watch::{News, SideWatch, Source};
+use super::side_watch::{SideWatch, Source};
 use super::watch::Watches;
 use crate::model::agent::{AgentNews, AgentPod};
+use crate::model::news::News;
 use crate::telemetry::standing;
 use crate::wire::agent_pod::SELECTOR;
 

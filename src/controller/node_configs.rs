@@ -5,9 +5,9 @@
 
 use super::client::Clients;
 use super::input::Input;
-use super::side_watch::{News, SideWatch, Source};
+use super::side_watch::{SideWatch, Source};
 use super::watch::Watches;
-use crate::model::node_config::{NodeConfig, NodeConfigNews};
+use crate::model::node_config::NodeConfig;
 use crate::telemetry::standing::NODE_CONFIGS;
 use crate::wire::node_config;
 
@@ -28,16 +28,7 @@ pub(super) fn node_configs(clients: &Clients, namespace: &str) -> SideWatch<Node
 
 /// Follows those in `namespace` until the watches are stopped.
 pub(super) async fn follow(watches: Watches, namespace: String) -> anyhow::Result<()> {
-    node_configs(&watches.clients, &namespace).follow(&watches, input).await
-}
-
-fn input(news: News<NodeConfig>) -> Input {
-    Input::NodeConfigs(match news {
-        News::Unlisted(why) => NodeConfigNews::Unlisted(why),
-        News::Listed(configs) => NodeConfigNews::Listed(configs),
-        News::Applied(config) => NodeConfigNews::Applied(config),
-        News::Deleted(config) => NodeConfigNews::Deleted(config.name),
-    })
+    node_configs(&watches.clients, &namespace).follow(&watches, Input::NodeConfigs).await
 }
 
 #[cfg(test)]
@@ -50,6 +41,7 @@ mod tests {
     use super::super::side_watch::PATIENCE;
     use super::super::side_watch::tests::{first_input, inputs};
     use super::*;
+    use crate::model::node_config::NodeConfigNews;
 
     /// Follows those of a server with these answers. Returns the first input of the loop, and how long it took.
     async fn first_news(

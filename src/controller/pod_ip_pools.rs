@@ -6,9 +6,9 @@ use tokio::sync::watch;
 
 use super::client::Clients;
 use super::input::Input;
-use super::side_watch::{News, SideWatch, Source};
+use super::side_watch::{SideWatch, Source};
 use super::watch::Watches;
-use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
+use crate::model::pod_ip_pool::PodIpPool;
 use crate::publisher::Mode;
 use crate::telemetry::standing::POD_IP_POOLS;
 use crate::wire::pod_ip_pool;
@@ -43,18 +43,9 @@ pub(super) async fn follow(watches: Watches, mut is_wanted: watch::Receiver<bool
         if is_wanted.wait_for(|wanted| *wanted).await.is_err() {
             std::future::pending::<()>().await;
         }
-        pod_ip_pools(&watches.clients).follow(&watches, input).await
+        pod_ip_pools(&watches.clients).follow(&watches, Input::PodIpPools).await
     };
     watches.stop.run_until_cancelled(follow).await.unwrap_or(Ok(()))
-}
-
-fn input(news: News<PodIpPool>) -> Input {
-    Input::PodIpPools(match news {
-        News::Unlisted(why) => PodIpPoolNews::Unlisted(why),
-        News::Listed(pools) => PodIpPoolNews::Listed(pools),
-        News::Applied(pool) => PodIpPoolNews::Applied(pool),
-        News::Deleted(pool) => PodIpPoolNews::Deleted(pool.name, pool.revision),
-    })
 }
 
 #[cfg(test)]
@@ -67,6 +58,7 @@ mod tests {
     use super::super::side_watch::PATIENCE;
     use super::super::side_watch::tests::{first_input, watches_of};
     use super::*;
+    use crate::model::pod_ip_pool::PodIpPoolNews;
 
     /// Follows those of a server with these answers. Returns the first input of the loop, and how long it took.
     async fn first_news(

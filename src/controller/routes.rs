@@ -11,10 +11,10 @@ use tracing::debug;
 use super::client::{Clients, ReadError};
 use super::gobgp::Daemon;
 use super::input::Input;
-use super::side_watch::{News, SideWatch, Source};
+use super::side_watch::{SideWatch, Source};
 use super::watch::Watches;
-use crate::model::frr::{FrrConfiguration, FrrConfigurationNews, FrrNodeState, FrrNodeStateNews};
-use crate::model::speaker::{Speaker, SpeakerKind, SpeakerNews};
+use crate::model::frr::{FrrConfiguration, FrrNodeState};
+use crate::model::speaker::{Speaker, SpeakerKind};
 use crate::telemetry::standing::{FRR_CONFIGURATIONS, FRR_NODE_STATES};
 use crate::wire::cilium_bgp;
 use crate::world::frr::Exporting;
@@ -90,28 +90,12 @@ pub async fn read_node_states(clients: &Clients) -> Result<Vec<FrrNodeState>, Re
 
 /// Follows the FRRConfigurations of a namespace until the process stops.
 pub(super) async fn follow_configurations(watches: Watches, namespace: String) -> anyhow::Result<()> {
-    let input = |news: News<FrrConfiguration>| {
-        Input::FrrConfigurations(match news {
-            News::Unlisted(why) => FrrConfigurationNews::Unlisted(why),
-            News::Listed(all) => FrrConfigurationNews::Listed(all),
-            News::Applied(one) => FrrConfigurationNews::Applied(Box::new(one)),
-            News::Deleted(one) => FrrConfigurationNews::Deleted(one.name, one.revision),
-        })
-    };
-    configurations(&watches.clients, &namespace).follow(&watches, input).await
+    configurations(&watches.clients, &namespace).follow(&watches, Input::FrrConfigurations).await
 }
 
 /// Follows the FRRNodeStates until the process stops.
 pub(super) async fn follow_node_states(watches: Watches) -> anyhow::Result<()> {
-    let input = |news: News<FrrNodeState>| {
-        Input::FrrNodeStates(match news {
-            News::Unlisted(why) => FrrNodeStateNews::Unlisted(why),
-            News::Listed(all) => FrrNodeStateNews::Listed(all),
-            News::Applied(one) => FrrNodeStateNews::Applied(one),
-            News::Deleted(one) => FrrNodeStateNews::Deleted(one.node),
-        })
-    };
-    node_states(&watches.clients).follow(&watches, input).await
+    node_states(&watches.clients).follow(&watches, Input::FrrNodeStates).await
 }
 
 /// Follows the table of a GoBGP daemon while this process leads, until the process stops.
@@ -135,18 +119,8 @@ pub(super) async fn follow_table(watches: Watches, daemon: Daemon) -> anyhow::Re
 /// Follows the objects of a kind that make Cilium announce blocks until the process stops.
 pub(super) async fn follow_speakers(watches: Watches, kind: SpeakerKind) -> anyhow::Result<()> {
     let input = match kind {
-        SpeakerKind::Advertisement => |news| input_of(SpeakerKind::Advertisement, news),
-        SpeakerKind::PeeringPolicy => |news| input_of(SpeakerKind::PeeringPolicy, news),
+        SpeakerKind::Advertisement => |news| Input::Speakers(SpeakerKind::Advertisement, news),
+        SpeakerKind::PeeringPolicy => |news| Input::Speakers(SpeakerKind::PeeringPolicy, news),
     };
     speakers(&watches.clients, kind).follow(&watches, input).await
-}
-
-fn input_of(kind: SpeakerKind, news: News<Speaker>) -> Input {
-    let news = match news {
-        News::Unlisted(_) => SpeakerNews::Unlisted,
-        News::Listed(all) => SpeakerNews::Listed(all),
-        News::Applied(one) => SpeakerNews::Applied(one),
-        News::Deleted(one) => SpeakerNews::Deleted(one.name),
-    };
-    Input::Speakers(kind, news)
 }

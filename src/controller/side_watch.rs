@@ -21,6 +21,7 @@ use super::client::{Clients, PAGE_SIZE, ReadError, WATCH_SECONDS};
 use super::discovery::{Served, served};
 use super::input::Input;
 use super::watch::{Watches, answer, has_expired};
+use crate::model::news::News;
 use crate::wire::cilium_group::CiliumVersion;
 use crate::wire::side_watched::{SideKind, SideWatched};
 
@@ -89,19 +90,6 @@ impl<V: Clone> Source<V> {
             }
         }
     }
-}
-
-/// The news of such objects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum News<V> {
-    /// They can't be listed, for this reason. Sent once at most, and before the first list.
-    Unlisted(String),
-    /// These are all.
-    Listed(Vec<V>),
-    /// One exists in this version.
-    Applied(V),
-    /// One was deleted, or no longer matches the selector. This was its last version.
-    Deleted(V),
 }
 
 /// Why a kind is not followed any more at one place.

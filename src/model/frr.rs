@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::names::{FrrName, NodeName, Uid};
+use super::news::News;
 use super::revision::Revision;
 use crate::net::cidr::Cidr;
 
@@ -115,30 +116,10 @@ pub struct FrrNodeState {
 }
 
 /// News of FRRConfigurations.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FrrConfigurationNews {
-    /// They can't be listed, for this reason.
-    Unlisted(String),
-    /// These are all. They replace the earlier ones.
-    Listed(Vec<FrrConfiguration>),
-    /// One exists in this version.
-    Applied(Box<FrrConfiguration>),
-    /// One was deleted, at this revision.
-    Deleted(FrrName, Revision),
-}
+pub type FrrConfigurationNews = News<FrrConfiguration>;
 
 /// News of FRRNodeStates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FrrNodeStateNews {
-    /// They can't be listed, for this reason.
-    Unlisted(String),
-    /// These are all. They replace the earlier ones.
-    Listed(Vec<FrrNodeState>),
-    /// One exists in this version.
-    Applied(FrrNodeState),
-    /// One was deleted.
-    Deleted(NodeName),
-}
+pub type FrrNodeStateNews = News<FrrNodeState>;
 
 /// A write to an FRRConfiguration of the controller.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,6 +19,7 @@ pub mod kind;
 pub mod leadership;
 pub mod multi_pool;
 pub mod names;
+pub mod news;
 pub mod node;
 pub mod node_config;
 pub mod observation;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use kube_core::{Selector, SelectorExt};
 
+use super::news::News;
+
 /// A CiliumNodeConfig.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeConfig {
@@ -26,17 +28,7 @@ impl NodeConfig {
 }
 
 /// News of CiliumNodeConfigs.
-#[derive(Debug, Clone, PartialEq)]
-pub enum NodeConfigNews {
-    /// They can't be listed, for this reason. Sent at most once, before the first list.
-    Unlisted(String),
-    /// These are all. They replace the earlier ones.
-    Listed(Vec<NodeConfig>),
-    /// One exists in this version.
-    Applied(NodeConfig),
-    /// The one of this name was deleted.
-    Deleted(String),
-}
+pub type NodeConfigNews = News<NodeConfig>;
 
 /// The settings of one node: the value of each key, and the CiliumNodeConfig that sets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::names::{PodIpPoolName, Uid};
+use super::news::News;
 use super::revision::Revision;
 use crate::net::cidr::{Cidr, Family};
 
@@ -50,17 +51,7 @@ impl From<String> for PodIpRange {
 }
 
 /// News of CiliumPodIPPools.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PodIpPoolNews {
-    /// They can't be listed, for this reason. Sent at most once, before the first list.
-    Unlisted(String),
-    /// These are all. They replace the earlier ones.
-    Listed(Vec<PodIpPool>),
-    /// One exists in this version.
-    Applied(PodIpPool),
-    /// One was deleted, at this revision.
-    Deleted(PodIpPoolName, Revision),
-}
+pub type PodIpPoolNews = News<PodIpPool>;
 
 /// How the CiliumPodIPPool of a name does not fit the blocks under that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,6 +3,8 @@
 //! If the controller announces them too, a withdrawal by one of both has no effect. Does not know how they are written
 //! on the wire.
 
+use super::news::News;
+
 /// The kind of such an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpeakerKind {
@@ -33,14 +35,4 @@ pub struct Speaker {
 }
 
 /// News of the objects of a kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SpeakerNews {
-    /// They can't be listed. The log has the reason.
-    Unlisted,
-    /// These are all. They replace the earlier ones.
-    Listed(Vec<Speaker>),
-    /// One exists in this version.
-    Applied(Speaker),
-    /// One was deleted.
-    Deleted(String),
-}
+pub type SpeakerNews = News<Speaker>;

@@ -134,8 +134,7 @@ impl Frr {
         let seen = match &news {
             FrrConfigurationNews::Unlisted(_) => None,
             FrrConfigurationNews::Listed(all) => all.iter().map(|one| one.revision).max(),
-            FrrConfigurationNews::Applied(one) => Some(one.revision),
-            FrrConfigurationNews::Deleted(_, revision) => Some(*revision),
+            FrrConfigurationNews::Applied(one) | FrrConfigurationNews::Deleted(one) => Some(one.revision),
         };
         self.position = self.position.max(seen);
         match news {
@@ -149,10 +148,10 @@ impl Frr {
                 self.configurations = Ok(all.into_iter().map(|one| (one.name.clone(), one)).collect());
                 Changed::All
             }
-            FrrConfigurationNews::Applied(one) => self.enter(*one),
-            FrrConfigurationNews::Deleted(name, revision) => match &mut self.configurations {
-                Ok(known) if known.get(&name).is_some_and(|found| found.revision <= revision) => {
-                    known.remove(&name).map_or(Changed::Nothing, |found| Changed::of(found.of_node))
+            FrrConfigurationNews::Applied(one) => self.enter(one),
+            FrrConfigurationNews::Deleted(one) => match &mut self.configurations {
+                Ok(known) if known.get(&one.name).is_some_and(|found| found.revision <= one.revision) => {
+                    known.remove(&one.name).map_or(Changed::Nothing, |found| Changed::of(found.of_node))
                 }
                 Ok(_) | Err(_) => Changed::Nothing,
             },
@@ -193,10 +192,10 @@ impl Frr {
                 known.insert(node.clone(), state);
                 Changed::Node(node)
             }
-            FrrNodeStateNews::Deleted(node) => {
+            FrrNodeStateNews::Deleted(state) => {
                 let Ok(known) = &mut self.states else { return Changed::Nothing };
-                known.remove(&node);
-                Changed::Node(node)
+                known.remove(&state.node);
+                Changed::Node(state.node)
             }
         }
     }

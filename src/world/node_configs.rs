@@ -34,8 +34,8 @@ impl NodeConfigs {
             NodeConfigNews::Applied(config) => {
                 self.known.insert(config.name.clone(), config);
             }
-            NodeConfigNews::Deleted(name) => {
-                self.known.remove(&name);
+            NodeConfigNews::Deleted(config) => {
+                self.known.remove(&config.name);
             }
         }
     }

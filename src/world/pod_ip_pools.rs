@@ -43,8 +43,7 @@ impl PodIpPools {
         let seen = match &news {
             PodIpPoolNews::Unlisted(_) => None,
             PodIpPoolNews::Listed(pools) => pools.iter().map(|pool| pool.revision).max(),
-            PodIpPoolNews::Applied(pool) => Some(pool.revision),
-            PodIpPoolNews::Deleted(_, revision) => Some(*revision),
+            PodIpPoolNews::Applied(pool) | PodIpPoolNews::Deleted(pool) => Some(pool.revision),
         };
         self.position = self.position.max(seen);
         let changed = match (&mut self.known, news) {
@@ -64,14 +63,14 @@ impl PodIpPools {
                 changed
             }
             (Ok(known), PodIpPoolNews::Applied(pool)) => enter(known, pool),
-            (Ok(known), PodIpPoolNews::Deleted(name, revision)) => {
-                if known.get(&name).is_some_and(|pool| pool.revision <= revision) {
-                    known.remove(&name);
+            (Ok(known), PodIpPoolNews::Deleted(gone)) => {
+                if known.get(&gone.name).is_some_and(|pool| pool.revision <= gone.revision) {
+                    known.remove(&gone.name);
                 }
-                [name].into()
+                [gone.name].into()
             }
             // A list comes before news of single objects, and stays valid after it.
-            (Err(_), PodIpPoolNews::Applied(_) | PodIpPoolNews::Deleted(..))
+            (Err(_), PodIpPoolNews::Applied(_) | PodIpPoolNews::Deleted(_))
             | (Ok(_), PodIpPoolNews::Unlisted(_)) => BTreeSet::new(),
         };
         Changed::Names(changed)
@@ -153,7 +152,7 @@ mod tests {
             "an earlier version"
         );
         assert_eq!(mask_size(&pools, "b"), Some(28));
-        assert_eq!(pools.observe(PodIpPoolNews::Deleted("b".into(), Revision::of(8))), names(&["b"]));
+        assert_eq!(pools.observe(PodIpPoolNews::Deleted(object("b", 28, 8))), names(&["b"]));
         assert_eq!(mask_size(&pools, "b"), None);
         assert_eq!(pools.observe(PodIpPoolNews::Listed(Vec::new())), names(&["a"]));
         assert_eq!(mask_size(&pools, "a"), None);

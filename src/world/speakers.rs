@@ -17,7 +17,7 @@ impl Speakers {
 
     pub(super) fn observe(&mut self, kind: SpeakerKind, news: SpeakerNews) {
         let all = match news {
-            SpeakerNews::Unlisted => return,
+            SpeakerNews::Unlisted(_) => return,
             SpeakerNews::Listed(all) => {
                 self.0.retain(|(of, _)| *of != kind);
                 all
@@ -26,8 +26,8 @@ impl Speakers {
                 self.0.remove(&(kind, one.name.clone()));
                 vec![one]
             }
-            SpeakerNews::Deleted(name) => {
-                self.0.remove(&(kind, name));
+            SpeakerNews::Deleted(one) => {
+                self.0.remove(&(kind, one.name));
                 Vec::new()
             }
         };

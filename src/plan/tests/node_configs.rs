@@ -63,7 +63,7 @@ fn of_two_that_set_one_key_the_last_by_name_counts() {
     listed(&mut cluster, &[ours[0], others[0], ours[1], others[1]]);
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a under mars");
     assert_eq!(rendered(&cluster.plan("b")), "finding: NoPool", "its agent asks for the name before");
-    observe(&mut cluster, NodeConfigNews::Deleted("a-too".to_owned()));
+    observe(&mut cluster, NodeConfigNews::Deleted(node_config("a-too all")));
     cluster.expect("b", "claim 10.0.0.32/28 of pool p for node b under default");
 }
 

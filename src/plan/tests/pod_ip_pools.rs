@@ -338,7 +338,7 @@ fn a_write_is_answered_before_the_next_and_the_answer_counts() {
     assert_eq!(written(&cluster, "p"), [""; 0], "it is there");
     assert_eq!(told(&cluster, "p").0, "");
     // The watch tells that it is gone, and an answer from before that does not bring it back.
-    cluster.world.observe_pod_ip_pools(PodIpPoolNews::Deleted("default".into(), Revision::of(170)));
+    cluster.world.observe_pod_ip_pools(PodIpPoolNews::Deleted(pod_ip_pool("default @170")));
     let again = written(&cluster, "p");
     assert_eq!(again, ["create CiliumPodIPPool default with ipv4 [10.0.0.0/24] /28"]);
 }

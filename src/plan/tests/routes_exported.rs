@@ -57,7 +57,7 @@ fn exporting(cluster: &mut Cluster, configurations: &[&str]) {
 }
 
 fn shown(cluster: &mut Cluster, line: &str) {
-    let news = FrrConfigurationNews::Applied(Box::new(configuration(line)));
+    let news = FrrConfigurationNews::Applied(configuration(line));
     cluster.world.observe_frr_configurations(news);
 }
 
@@ -317,9 +317,8 @@ fn a_block_cools_only_when_its_route_is_gone() {
     node_is_gone(&mut cluster, "a");
     send(&mut cluster, "delete FRRConfiguration of-a of node a");
     cluster.expect("a", "waits: it has no Node");
-    cluster
-        .world
-        .observe_frr_configurations(FrrConfigurationNews::Deleted(name_of(&"a".into()), Revision::of(101)));
+    let gone = configuration("a host-a @101");
+    cluster.world.observe_frr_configurations(FrrConfigurationNews::Deleted(gone));
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(60);
     cluster.expect("a", "finding: RouteRemains; waits: it has no Node");
@@ -374,7 +373,7 @@ fn each_block_waits_its_own_ten_minutes_and_only_for_the_daemon() {
 fn an_object_without_its_labels_is_still_one_that_may_announce() {
     let mut cluster = cluster(LOST, &[]);
     let stripped = FrrConfiguration { of_node: None, ..configuration("a host-a @95 10.0.0.0/26") };
-    cluster.world.observe_frr_configurations(FrrConfigurationNews::Applied(Box::new(stripped)));
+    cluster.world.observe_frr_configurations(FrrConfigurationNews::Applied(stripped));
     cluster.expect("a", "waits: it has no Node");
 }
 
@@ -436,7 +435,7 @@ fn a_second_speaker_is_a_finding_where_cilium_can_announce_blocks() {
         let is_told = told(&cluster);
         cluster.world.observe_speakers(SpeakerKind::PeeringPolicy, SpeakerNews::Listed(Vec::new()));
         assert_eq!(told(&cluster), is_told, "another kind");
-        cluster.world.observe_speakers(kind, SpeakerNews::Deleted("pods".to_owned()));
+        cluster.world.observe_speakers(kind, SpeakerNews::Deleted(speaker("pods", true)));
         assert!(!told(&cluster));
         is_told
     };

@@ -183,7 +183,7 @@ fn common_changes(modes: &[&'static str]) -> Vec<Change> {
 fn pod_ip_pool_news() -> Vec<PodIpPoolNews> {
     let objects = || multi_pool::OBJECTS.iter().map(|line| pod_ip_pool(line));
     let mut news: Vec<PodIpPoolNews> = objects().map(PodIpPoolNews::Applied).collect();
-    news.extend(["default", "mars"].map(|name| PodIpPoolNews::Deleted(name.into(), Revision::of(1))));
+    news.extend(["default", "mars"].map(|name| PodIpPoolNews::Deleted(pod_ip_pool(name))));
     news.extend(objects().map(|object| PodIpPoolNews::Listed(vec![object])));
     news.extend([PodIpPoolNews::Listed(Vec::new()), PodIpPoolNews::Unlisted("of a test".to_owned())]);
     news
@@ -199,7 +199,7 @@ fn node_config_news() -> Vec<NodeConfigNews> {
     let mut news: Vec<NodeConfigNews> = configs().map(NodeConfigNews::Applied).collect();
     news.extend(configs().map(|config| NodeConfigNews::Listed(vec![config])));
     news.extend([
-        NodeConfigNews::Deleted("one".to_owned()),
+        NodeConfigNews::Deleted(node_config("one all")),
         NodeConfigNews::Unlisted("of a test".to_owned()),
     ]);
     news
@@ -212,7 +212,7 @@ fn numbered(news: PodIpPoolNews, revision: u64) -> PodIpPoolNews {
     match news {
         PodIpPoolNews::Applied(object) => PodIpPoolNews::Applied(at(object)),
         PodIpPoolNews::Listed(objects) => PodIpPoolNews::Listed(objects.into_iter().map(at).collect()),
-        PodIpPoolNews::Deleted(name, _) => PodIpPoolNews::Deleted(name, revision),
+        PodIpPoolNews::Deleted(object) => PodIpPoolNews::Deleted(at(object)),
         PodIpPoolNews::Unlisted(why) => PodIpPoolNews::Unlisted(why),
     }
 }
