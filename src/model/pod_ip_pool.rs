@@ -9,7 +9,7 @@ use std::fmt;
 use super::names::{PodIpPoolName, Uid};
 use super::news::News;
 use super::revision::Revision;
-use crate::net::cidr::{Cidr, Family};
+use crate::net::cidr::Family;
 
 /// A CiliumPodIPPool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,12 +83,6 @@ impl Misfit {
             }
             Some(_) => None,
         }
-    }
-
-    /// How it does not fit the block of this CIDR.
-    #[must_use]
-    pub fn of_block(object: Option<&PodIpPool>, cidr: Cidr) -> Option<Self> {
-        Self::of(object, cidr.family(), cidr.prefix_len())
     }
 }
 

@@ -66,12 +66,6 @@ impl AddressSet {
         self.positions.runs().flat_map(|(first, last)| (first..=last).map(address))
     }
 
-    /// Its addresses within `cidr`, in numeric order.
-    pub fn iter_in(&self, cidr: Cidr) -> impl Iterator<Item = IpAddr> + '_ {
-        let runs = self.positions.runs_within(cidr.first(), cidr.last());
-        runs.flat_map(|(first, last)| (first..=last).map(address))
-    }
-
     /// The part of it that lies in `cidr`.
     #[must_use]
     pub fn within(&self, cidr: Cidr) -> Self {

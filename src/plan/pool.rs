@@ -15,7 +15,7 @@ use crate::model::request::{ClaimStatusWrite, PoolFinalizersWrite, PoolStatusWri
 use crate::model::status::{PoolStatus, Sample};
 use crate::model::time::{Now, Timestamp};
 use crate::net::cidr::Family;
-use crate::view::conditions::{status, younger_than};
+use crate::view::conditions::status;
 use crate::view::drains;
 use crate::view::forecast;
 use crate::view::waits;
@@ -137,7 +137,7 @@ fn next_sample(object: &PoolObject, now: Now) -> Option<Duration> {
 /// The earliest time at which a deleted pool may drop its finalizer, if that is in the future.
 fn settles_at(world: &World, object: &PoolObject, now: Now) -> Option<Duration> {
     let settles = world.deletion_seen(&object.name).unwrap_or(now.uptime) + DELETION_SETTLES;
-    let is_awaited = || younger_than(world, &object.name).next().is_some();
+    let is_awaited = || !world.ledger().younger_than(&object.name).is_empty();
     (object.deleting && settles > now.uptime && is_awaited()).then_some(settles)
 }
 

@@ -290,7 +290,7 @@ fn deleting<'a>(world: &World, name: &PoolName, ranges: impl IntoIterator<Item =
         .iter()
         .map(|(family, (held, cooling))| format!("{family}: {held} held, {cooling} cooling"))
         .collect();
-    let younger: BTreeSet<&PoolName> = younger_than(world, name).collect();
+    let younger = world.ledger().younger_than(name);
     let waiting = if younger.is_empty() {
         String::new()
     } else {
@@ -303,11 +303,6 @@ fn deleting<'a>(world: &World, name: &PoolName, ranges: impl IntoIterator<Item =
         counts.join(", "),
         ten_of(nodes),
     )
-}
-
-/// The pools from which this one, which is older, keeps ranges.
-pub fn younger_than<'a>(world: &'a World, older: &PoolName) -> impl Iterator<Item = &'a PoolName> {
-    world.ledger().younger_than(older).into_iter()
 }
 
 fn overlapping(world: &World, overlaps: &[Overlap]) -> Explained {
