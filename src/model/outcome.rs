@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::request::{ClaimChange, ClaimUpdate, Request, Write};
+use super::request::{ClaimChange, Request, Write};
 use crate::model::agent::PodsOnNode;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState};
@@ -164,14 +164,12 @@ impl Write {
     fn took_effect_in(&self, found: &Seen) -> bool {
         match self {
             Self::CreateClaim(new) => matches!(found, Seen::Claim(found) if new.is_made_as(found)),
-            Self::UpdateClaim(update) => match &update.change {
-                ClaimChange::Delete => matches!(found, Seen::Absent(_)),
-                ClaimChange::Hold(_)
-                | ClaimChange::Keep
-                | ClaimChange::Drain(_)
-                | ClaimChange::Release(_)
-                | ClaimChange::Cool => matches!(found, Seen::Claim(found) if update.is_shown_by(found)),
-            },
+            Self::UpdateClaim(update) if update.change == ClaimChange::Delete => {
+                matches!(found, Seen::Absent(_))
+            }
+            Self::UpdateClaim(update) => {
+                matches!(found, Seen::Claim(found) if found.uid == update.uid && update.change.is_shown_by(found))
+            }
             Self::Publish(publication) => found.carrier().is_some_and(|found| {
                 *found.uid() == publication.uid && publication.change.is_shown_by(found, &publication.added)
             }),
@@ -238,13 +236,6 @@ impl Write {
     #[must_use]
     fn is_held_up(&self, found: &Seen) -> bool {
         matches!((self, found), (Self::UpdateClaim(update), Seen::Claim(_)) if update.change == ClaimChange::Delete)
-    }
-}
-
-impl ClaimUpdate {
-    /// Whether a claim shows the intended result of this change. No claim shows a deletion.
-    fn is_shown_by(&self, found: &Claim) -> bool {
-        found.uid == self.uid && self.change.is_shown_by(found)
     }
 }
 
