@@ -164,51 +164,19 @@ impl ConditionReason {
     /// The condition that has this reason.
     #[must_use]
     pub const fn condition(self) -> ConditionType {
-        match self {
-            Self::Serving
-            | Self::Invalid
-            | Self::Deleting
-            | Self::Empty
-            | Self::Cordoned
-            | Self::BlockTooWide
-            | Self::FamilyMissing
-            | Self::Exhausted
-            | Self::PodIPPoolUnfit
-            | Self::Passive
-            | Self::Frozen
-            | Self::UnsupportedCilium => ConditionType::Ready,
-            Self::NoOverlap | Self::OverlapsOlderPool => ConditionType::Overlapping,
-            Self::FreeBlocks | Self::NoFreeBlocks | Self::Closed => ConditionType::Exhausted,
-            Self::Unobstructed | Self::BlocksUnavailable => ConditionType::Obstructed,
-            Self::NoneToLeave | Self::BlocksToLeave => ConditionType::Draining,
-            Self::WritesFrozen | Self::ReclaimFrozen => ConditionType::Frozen,
-            Self::OneBlockPerNode | Self::AgentsAsk | Self::NoPodIPPools => ConditionType::WithoutEffect,
-            Self::OtherBlockSize => ConditionType::MixedBlockSizes,
-            Self::PodIPPoolUnknown
-            | Self::PodIPPoolMissing
-            | Self::PodIPPoolLacksFamily
-            | Self::PodIPPoolOtherMaskSize => ConditionType::UnfitPodIPPool,
-        }
+        self.meaning().0
     }
 
     /// Whether the condition holds if it has this reason.
     #[must_use]
     pub const fn holds(self) -> bool {
+        self.meaning().1
+    }
+
+    /// The condition that has this reason, and whether it then holds.
+    const fn meaning(self) -> (ConditionType, bool) {
         match self {
-            Self::Serving
-            | Self::OverlapsOlderPool
-            | Self::NoFreeBlocks
-            | Self::BlocksUnavailable
-            | Self::BlocksToLeave
-            | Self::WritesFrozen
-            | Self::ReclaimFrozen
-            | Self::OneBlockPerNode
-            | Self::AgentsAsk
-            | Self::NoPodIPPools
-            | Self::OtherBlockSize
-            | Self::PodIPPoolMissing
-            | Self::PodIPPoolLacksFamily
-            | Self::PodIPPoolOtherMaskSize => true,
+            Self::Serving => (ConditionType::Ready, true),
             Self::Invalid
             | Self::Deleting
             | Self::Empty
@@ -219,13 +187,24 @@ impl ConditionReason {
             | Self::PodIPPoolUnfit
             | Self::Passive
             | Self::Frozen
-            | Self::UnsupportedCilium
-            | Self::NoOverlap
-            | Self::FreeBlocks
-            | Self::Closed
-            | Self::Unobstructed
-            | Self::NoneToLeave
-            | Self::PodIPPoolUnknown => false,
+            | Self::UnsupportedCilium => (ConditionType::Ready, false),
+            Self::NoOverlap => (ConditionType::Overlapping, false),
+            Self::OverlapsOlderPool => (ConditionType::Overlapping, true),
+            Self::FreeBlocks | Self::Closed => (ConditionType::Exhausted, false),
+            Self::NoFreeBlocks => (ConditionType::Exhausted, true),
+            Self::Unobstructed => (ConditionType::Obstructed, false),
+            Self::BlocksUnavailable => (ConditionType::Obstructed, true),
+            Self::NoneToLeave => (ConditionType::Draining, false),
+            Self::BlocksToLeave => (ConditionType::Draining, true),
+            Self::WritesFrozen | Self::ReclaimFrozen => (ConditionType::Frozen, true),
+            Self::OneBlockPerNode | Self::AgentsAsk | Self::NoPodIPPools => {
+                (ConditionType::WithoutEffect, true)
+            }
+            Self::OtherBlockSize => (ConditionType::MixedBlockSizes, true),
+            Self::PodIPPoolUnknown => (ConditionType::UnfitPodIPPool, false),
+            Self::PodIPPoolMissing | Self::PodIPPoolLacksFamily | Self::PodIPPoolOtherMaskSize => {
+                (ConditionType::UnfitPodIPPool, true)
+            }
         }
     }
 }
