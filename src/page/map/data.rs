@@ -4,7 +4,6 @@
 //! form.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
@@ -78,17 +77,11 @@ pub(super) fn families(map: &Map) -> impl Iterator<Item = (&str, &FamilyMap)> {
 fn lines(lines: &[Line]) -> String {
     let mut text = String::new();
     for line in lines {
-        text.push(match line.kind {
+        let letter = match line.kind {
             LineKind::Row => 'r',
             LineKind::Fold(_) | LineKind::Rest => 'f',
-        });
-        for (index, number) in [line.y, line.first, line.count].into_iter().enumerate() {
-            if index > 0 {
-                text.push(',');
-            }
-            write_number(&mut text, number);
-        }
-        text.push(';');
+        };
+        write_fields(&mut text, letter, &[line.y, line.first, line.count].map(Some));
     }
     text
 }
@@ -101,8 +94,8 @@ fn pieces(range: &RangeMap, tables: &mut Tables) -> String {
     text
 }
 
-/// The letter of the state, and its numbers with commas between them: how many blocks, the node, used and offered
-/// addresses, since and until when, and the note. Unknown fields at the end are left out.
+/// The letter of the state, and its numbers: how many blocks, the node, used and offered addresses, since and until
+/// when, and the note.
 fn write_block(text: &mut String, count: u128, block: &Block, tables: &mut Tables) {
     let seconds = |time: Option<Timestamp>| time.and_then(|time| u128::try_from(time.as_second()).ok());
     let number = |number: usize| number as u128;
@@ -116,8 +109,13 @@ fn write_block(text: &mut String, count: u128, block: &Block, tables: &mut Table
         seconds(block.until),
         note.map(|note| number(tables.notes.number(note))),
     ];
+    write_fields(text, block.state.letter(), &fields);
+}
+
+/// A letter, and the fields with commas between them. Unknown fields at the end are left out.
+fn write_fields(text: &mut String, letter: char, fields: &[Option<u128>]) {
     let n_known = fields.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-    text.push(block.state.letter());
+    text.push(letter);
     for (index, field) in fields[..n_known].iter().enumerate() {
         if index > 0 {
             text.push(',');
@@ -131,20 +129,12 @@ fn write_block(text: &mut String, count: u128, block: &Block, tables: &mut Table
 
 /// A number in base 36.
 fn write_number(text: &mut String, number: u128) {
-    let mut digits = Vec::new();
-    let mut rest = number;
-    loop {
-        // The remainder is below 36.
-        digits.push(u8::try_from(rest % 36).unwrap_or_default());
-        rest /= 36;
-        if rest == 0 {
-            break;
-        }
+    if number >= 36 {
+        write_number(text, number / 36);
     }
-    for digit in digits.into_iter().rev() {
-        // A write to a string does not fail.
-        let _ = write!(text, "{}", char::from_digit(digit.into(), 36).unwrap_or('0'));
-    }
+    // The remainder is below 36.
+    let digit = u32::try_from(number % 36).ok().and_then(|digit| char::from_digit(digit, 36));
+    text.push(digit.unwrap_or('0'));
 }
 
 #[cfg(test)]

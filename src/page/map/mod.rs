@@ -35,7 +35,7 @@ const MAX_TITLES: usize = 4000;
 #[must_use]
 pub fn html(map: &Map) -> String {
     let map = &urgent_first(map);
-    let layouts = layouts(map);
+    let layouts: Vec<Layout> = ranges(map).map(Layout::of).collect();
     let mut drawn = layouts.iter();
     let page = html! {
         (DOCTYPE)
@@ -49,7 +49,7 @@ pub fn html(map: &Map) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                (patterns())
+                svg width="0" height="0" style="position:absolute" aria-hidden="true" { defs { (patterns()) } }
                 (header(map))
                 main {
                     (overview(map))
@@ -74,8 +74,8 @@ pub fn html(map: &Map) -> String {
 fn urgent_first(map: &Map) -> Map {
     let mut map = map.clone();
     map.pools.sort_by_cached_key(|pool| {
-        let contested =
-            pool.families.iter().map(of_family).any(|states| states.contains_key(&BlockState::Contested));
+        let states = by_state(pool.families.iter().flat_map(|family| &family.ranges));
+        let contested = states.contains_key(&BlockState::Contested);
         let free = pool.families.iter().map(|family| {
             let FamilyCounts { blocks, free, .. } = family.counts;
             u128::from(free) * 1000 / u128::from(blocks.max(1))
@@ -85,13 +85,8 @@ fn urgent_first(map: &Map) -> Map {
     map
 }
 
-/// The layouts of all ranges, in the order of the pools and their families.
-fn layouts(map: &Map) -> Vec<Layout> {
-    families(map).flat_map(|(_, family)| &family.ranges).map(Layout::of).collect()
-}
-
 fn header(map: &Map) -> Markup {
-    let totals = totals(map);
+    let totals = by_state(ranges(map));
     html! {
         header {
             div.bar {
@@ -164,21 +159,15 @@ fn swatch(state: BlockState, shade: Option<usize>) -> Markup {
     }
 }
 
-/// How many blocks of all pools are in each state.
-fn totals(map: &Map) -> BTreeMap<BlockState, u128> {
-    let mut totals: BTreeMap<BlockState, u128> = BTreeMap::new();
-    for (_, family) in families(map) {
-        for (state, count) in of_family(family) {
-            let total = totals.entry(state).or_default();
-            *total = total.saturating_add(count);
-        }
-    }
-    totals
+/// The ranges of all pools, in the order of the pools and their families.
+fn ranges(map: &Map) -> impl Iterator<Item = &RangeMap> {
+    families(map).flat_map(|(_, family)| &family.ranges)
 }
 
-fn of_family(family: &FamilyMap) -> BTreeMap<BlockState, u128> {
+/// How many blocks of these ranges are in each state.
+fn by_state<'a>(ranges: impl IntoIterator<Item = &'a RangeMap>) -> BTreeMap<BlockState, u128> {
     let mut counts: BTreeMap<BlockState, u128> = BTreeMap::new();
-    for (state, count) in family.ranges.iter().flat_map(RangeMap::by_state) {
+    for (state, count) in ranges.into_iter().flat_map(RangeMap::by_state) {
         let total = counts.entry(state).or_default();
         *total = total.saturating_add(count);
     }
@@ -218,7 +207,7 @@ fn rows(number: usize, pool: &PoolMap) -> Markup {
                 th scope="row" { (name) }
                 td { (badge(&pool.state)) }
                 td { (family.family) }
-                td.share { (bar(&of_family(family))) }
+                td.share { (bar(&by_state(&family.ranges))) }
                 td.n { (shown(blocks)) }
                 td.n { (shown(held)) }
                 td.n.none[free == 0] { (shown(free)) }
@@ -358,12 +347,6 @@ fn heading(family: &FamilyMap, range: &RangeMap) -> String {
 
 /// The patterns of states that colour alone would not separate.
 fn patterns() -> Markup {
-    html! {
-        svg width="0" height="0" style="position:absolute" aria-hidden="true" { defs { (pattern_defs()) } }
-    }
-}
-
-fn pattern_defs() -> Markup {
     let striped = [
         ("draining", "M0 6h24", "rotate(45)"),
         ("releasing", "M0 6h24", "rotate(135)"),
@@ -395,8 +378,7 @@ pub fn svg(map: &Map) -> String {
     /// The height of a line of text.
     const LINE: u128 = 90;
     let map = &urgent_first(map);
-    let n_pieces: usize =
-        families(map).flat_map(|(_, family)| &family.ranges).map(|range| range.pieces.len()).sum();
+    let n_pieces: usize = ranges(map).map(|range| range.pieces.len()).sum();
     let titles = if n_pieces <= MAX_TITLES { Titles::PerBlock } else { Titles::None };
     let (mut y, mut parts) = (MARGIN + 3 * LINE, Vec::new());
     for pool in &map.pools {
@@ -422,13 +404,13 @@ pub fn svg(map: &Map) -> String {
         }
     }
     let (width, height) = (GUTTER + WIDTH + 2 * MARGIN, y + MARGIN);
-    let totals = totals(map);
+    let totals = by_state(ranges(map));
     let shown_states = BlockState::ALL.into_iter().filter(|state| totals.contains_key(state));
     let picture = html! {
         svg xmlns="http://www.w3.org/2000/svg" width=(width / 4) height=(height / 4) viewBox={ "0 0 " (width) " " (height) } {
             title { "Address space, as of " (format!("{:.0}", map.at)) }
             style { (PreEscaped(STYLE.replace('<', ""))) }
-            defs { (pattern_defs()) }
+            defs { (patterns()) }
             rect.page width=(width) height=(height) {}
             text.title x=(MARGIN) y=(MARGIN + LINE) { "Address space" tspan.of dx="30" { (format!("{:.0}", map.at)) } }
             @for (index, state) in shown_states.enumerate() {
