@@ -157,8 +157,7 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
             None
         }
     };
-    let until = claim.state.reason().filter(|_| matches!(claim.state, ClaimState::Cooling(_)));
-    let until = until.and_then(|reason| world.cooled_at(claim, reason)).map(whole_seconds);
+    let until = world.cooled_at(claim).map(whole_seconds);
     let due = ClaimStatus { shown_as, until, drain };
     let is_drain_told = match (&told.drain, &due.drain) {
         (None, None) => true,

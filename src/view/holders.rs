@@ -69,10 +69,9 @@ impl Holders {
         for claim in claims.filter(|claim| claim.cidr.family() == family) {
             match claim.state {
                 ClaimState::Cooling(reason) => {
-                    let until = world.cooled_at(claim, reason);
                     let setting =
                         if reason == Reason::NodeGone { "reuseAfterNodeLoss" } else { "reuseAfter" };
-                    let found = until.map(|until| (until, setting));
+                    let found = world.cooled_at(claim).map(|until| (until, setting));
                     next_free = next_free.into_iter().chain(found).min();
                 }
                 ClaimState::Held if is_deleted(&claim.node) => of_deleted_nodes += 1,

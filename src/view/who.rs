@@ -126,7 +126,7 @@ fn of_claim(world: &World, claim: &Claim, asked: Cidr) -> Answer {
             (Word::Releasing, detail, None)
         }
         ClaimState::Cooling(reason) => {
-            let until = world.cooled_at(claim, *reason);
+            let until = world.cooled_at(claim);
             let end = until.map_or("until its unreadable pool is corrected".to_owned(), |until| {
                 format!("until {until} or soon after")
             });

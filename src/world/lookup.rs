@@ -242,10 +242,11 @@ impl World {
         })
     }
 
-    /// When the block of a claim that cools for this reason has cooled. `None` while no end is known.
+    /// When the block of a claim has cooled. `None` if it does not cool, and while no end is known.
     #[must_use]
-    pub fn cooled_at(&self, claim: &Claim, reason: Reason) -> Option<Timestamp> {
-        self.cooling_time(claim, reason).and_then(|wait| claim.since.checked_add(wait).ok())
+    pub fn cooled_at(&self, claim: &Claim) -> Option<Timestamp> {
+        let ClaimState::Cooling(reason) = claim.state else { return None };
+        claim.since.checked_add(self.cooling_time(claim, reason)?).ok()
     }
 
     /// The pools that could have cut this block: they declare its range and cut blocks of its size. A pool is not among

@@ -305,10 +305,7 @@ fn of_claim(world: &World, claim: &Claim) -> Block {
         }
         ClaimState::Releasing(reason) | ClaimState::Cooling(reason) => reason.as_str().to_owned(),
     };
-    let until = match claim.state {
-        ClaimState::Cooling(reason) => world.cooled_at(claim, reason),
-        ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) => None,
-    };
+    let until = world.cooled_at(claim);
     Block { state, node: Some(claim.node.clone()), usage, since: Some(claim.since), until, note }
 }
 
