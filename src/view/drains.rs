@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::tally;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
 use crate::model::kind::Kind;
@@ -64,8 +65,7 @@ pub(super) fn draining(world: &World, name: &PoolName) -> (ConditionReason, Stri
 }
 
 fn stage(world: &World, claim: &Claim) -> Option<Stage> {
-    let carrier =
-        world.carrier(&claim.node).filter(|of| !world.is_unreadable(of.kind(), claim.node.as_str()));
+    let carrier = tally::readable_carrier(world, &claim.node);
     match &claim.state {
         ClaimState::Held if world.must_leave(claim) => Some(Stage::Held),
         ClaimState::Draining(_) if world.reader().removes_with_query() => Some(Stage::Refused),
@@ -150,13 +150,9 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
         }
         (ClaimState::Draining(_) | ClaimState::Releasing(_), _) => return None,
     };
-    let shown_as = match claim.state {
-        _ if claim.deleting => Some(ShownAs::Deleting),
-        ClaimState::Held if drain.is_some() => Some(ShownAs::WillDrain),
-        ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) | ClaimState::Cooling(_) => {
-            None
-        }
-    };
+    let will_drain = claim.state == ClaimState::Held && drain.is_some();
+    let shown_as =
+        if claim.deleting { Some(ShownAs::Deleting) } else { will_drain.then_some(ShownAs::WillDrain) };
     let until = world.cooled_at(claim).map(whole_seconds);
     let due = ClaimStatus { shown_as, until, drain };
     let is_drain_told = match (&told.drain, &due.drain) {

@@ -44,12 +44,12 @@ pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> 
 /// the pool.
 pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &FreeBlocks) -> Vec<Cidr> {
     let mut useless = Vec::new();
-    let has_exclusions = pool.families.get(&family).is_some_and(|ranges| !ranges.exclude.is_empty());
+    let exclusions = pool.families.get(&family).map_or(&[][..], |ranges| &ranges.exclude);
     let is_whole_only = world.reader().gives_whole_blocks();
     for range in ranges(pool, family) {
         let addresses = world.node_addresses_in(range);
         let mut suspects = addresses.clone();
-        for exclusion in pool.families.get(&family).into_iter().flat_map(|ranges| &ranges.exclude) {
+        for exclusion in exclusions {
             if is_whole_only && range.covers(*exclusion) {
                 suspects.insert(exclusion.first_address());
             }
@@ -62,7 +62,7 @@ pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &
                 && free.is_free(block)
                 // Most nodes have one address in a block of many, so excluded addresses are rarely computed.
                 && (is_whole_only
-                    || has_exclusions
+                    || !exclusions.is_empty()
                     || addresses.count_in(block) >= pool.max_offered(family))
                 && is_useless()
             {
@@ -131,7 +131,7 @@ fn without_unreadable_claims(world: &World, cidrs: &[Cidr]) -> Vec<Cidr> {
     left.cidrs().collect()
 }
 
-fn ranges(pool: &Pool, family: Family) -> impl Iterator<Item = Cidr> {
+pub(super) fn ranges(pool: &Pool, family: Family) -> impl Iterator<Item = Cidr> {
     pool.families.get(&family).into_iter().flat_map(|ranges| ranges.cidrs.keys().copied())
 }
 

@@ -83,7 +83,7 @@ pub(super) fn unfit(world: &World, pool: &Pool) -> Option<(ConditionReason, Stri
 /// That the pool can give blocks of a family to none of these nodes: its CiliumPodIPPool does not fit, and the blocks
 /// would harm their agents. Without nodes it is unknown which agents will join.
 pub(super) fn keeps_all_blocks(world: &World, pool: &Pool, nodes: &[&NodeName]) -> Option<String> {
-    let misfits = pool.families.iter().filter_map(|(family, ranges)| {
+    let misfit = pool.families.iter().find_map(|(family, ranges)| {
         let of_node = |node: &&NodeName| {
             let name = world.reader_of(node).pod_ip_pool_of(pool)?.clone();
             let share = Share { family: *family, pod_ip_pool: Some(name.clone()) };
@@ -92,7 +92,7 @@ pub(super) fn keeps_all_blocks(world: &World, pool: &Pool, nodes: &[&NodeName]) 
         let found: Option<Vec<_>> = nodes.iter().map(of_node).collect();
         found?.into_iter().next()
     });
-    misfits.into_iter().next().map(|(name, misfit)| {
+    misfit.map(|(name, misfit)| {
         format!("CiliumPodIPPool {name} {misfit}: a node that joins gets nothing; see the condition UnfitPodIPPool")
     })
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::free;
 use crate::ledger::free_blocks::FreeBlocks;
+use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
@@ -121,6 +122,11 @@ fn asks_for(world: &World, node: &NodeName, pool: &PoolName) -> bool {
     waits_for.any(|share| share.pod_ip_pool.as_ref() == name)
 }
 
+/// The carrier of a node, if it can be read.
+pub(super) fn readable_carrier<'a>(world: &'a World, node: &NodeName) -> Option<Carrier<'a>> {
+    world.carrier(node).filter(|of| !world.is_unreadable(of.kind(), node.as_str()))
+}
+
 /// Whether a claim of the node can't be read. The needs of the node then follow from the claim's last readable
 /// version, which not every process has seen.
 fn has_unreadable(world: &World, node: &NodeName) -> bool {
@@ -129,10 +135,7 @@ fn has_unreadable(world: &World, node: &NodeName) -> bool {
 
 /// Whether the CiliumNode has a published block of ours, by the objects that can be read.
 pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
-    let Some(carrier) = world.carrier(node).filter(|of| !world.is_unreadable(of.kind(), node.as_str()))
-    else {
-        return false;
-    };
+    let Some(carrier) = readable_carrier(world, node) else { return false };
     let held = world.claims_of(node).map(|known| &known.claim).filter(|claim| claim.is_published_state());
     held.filter(|claim| !world.is_unreadable_claim(claim.cidr))
         .any(|claim| world.reader().carries(carrier, claim.cidr))
@@ -178,16 +181,13 @@ pub fn of_all(world: &World) -> BTreeMap<PoolName, Tally> {
 impl Tally {
     /// The families alone; nodes and claims are added one by one.
     fn start(world: &World, name: &PoolName) -> Self {
+        let mut tally = Self::default();
         let used = world.reader().shows_use().then_some(0);
-        let families = world
-            .pool(name)
-            .into_iter()
-            .flat_map(|pool| pool.families.keys())
-            .map(|family| (*family, FamilyCounts { used, ..FamilyCounts::default() }));
-        let cidrs = world.pool(name).into_iter().flat_map(|pool| pool.families.values());
-        let cidrs = cidrs.flat_map(|ranges| ranges.cidrs.keys());
-        let cidrs = cidrs.map(|cidr| (*cidr, CidrCounts::default())).collect();
-        Self { nodes: NodeCounts::default(), families: families.collect(), cidrs }
+        for (family, ranges) in world.pool(name).into_iter().flat_map(|pool| &pool.families) {
+            tally.families.insert(*family, FamilyCounts { used, ..FamilyCounts::default() });
+            tally.cidrs.extend(ranges.cidrs.keys().map(|cidr| (*cidr, CidrCounts::default())));
+        }
+        tally
     }
 
     fn add_node(&mut self, world: &World, node: &NodeName, pool: &PoolName) {
@@ -228,12 +228,9 @@ impl Tally {
             }
             ClaimState::Cooling(_) => add(&mut counts.cooling, |counts| &mut counts.cooling),
         }
-        let Some(carrier) = world.carrier(&claim.node) else {
+        let Some(carrier) = readable_carrier(world, &claim.node) else {
             return;
         };
-        if world.is_unreadable(carrier.kind(), claim.node.as_str()) {
-            return;
-        }
         let published = capped_count(world.reader().n_published_in(carrier, claim.cidr));
         // A node may have more addresses than a count can say, and many nodes more than the type has.
         counts.published = capped_count(u128::from(counts.published) + u128::from(published));
@@ -305,8 +302,8 @@ fn finish_cidr(
 /// The addresses of nodes themselves in the ranges of a pool. Its blocks do not offer them.
 fn node_addresses(world: &World, pool: &Pool, family: Family) -> AddressSet {
     let mut found = AddressSet::new();
-    for range in pool.families.get(&family).into_iter().flat_map(|ranges| ranges.cidrs.keys()) {
-        found.extend_with(&world.node_addresses_in(*range));
+    for range in free::ranges(pool, family) {
+        found.extend_with(&world.node_addresses_in(range));
     }
     found
 }

@@ -10,7 +10,7 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::pool::{Pool, RangeState};
 use crate::model::stable_names;
 use crate::model::time::Timestamp;
-use crate::net::cidr::{Cidr, Family};
+use crate::net::cidr::Cidr;
 use crate::world::World;
 
 stable_names! {
@@ -84,8 +84,7 @@ pub fn who(world: &World, asked: Cidr) -> Vec<Answer> {
     }
     if answers.is_empty() || single(asked).is_none() {
         let pools = world.ledger().pools_over(asked).filter_map(|name| world.pool(name));
-        let is_single = single(asked).is_some();
-        answers.extend(pools.filter_map(|pool| of_pool(world, pool, asked, is_single)));
+        answers.extend(pools.filter_map(|pool| of_pool(world, pool, asked)));
     }
     if answers.is_empty() {
         let detail = "no pool declares it".to_owned();
@@ -205,13 +204,12 @@ fn of_node_itself(world: &World, address: IpAddr) -> Option<Answer> {
 }
 
 /// The answer of a pool about a range without an occupant.
-fn of_pool(world: &World, pool: &Pool, asked: Cidr, is_single: bool) -> Option<Answer> {
-    let family = asked.family();
-    let ranges = pool.families.get(&family)?;
+fn of_pool(world: &World, pool: &Pool, asked: Cidr) -> Option<Answer> {
+    let ranges = pool.families.get(&asked.family())?;
     let (declared, state) = ranges.cidrs.iter().find(|(declared, _)| declared.overlaps(asked))?;
     let name = &pool.name;
     let excluded = ranges.exclude.iter().find(|excluded| excluded.covers(asked));
-    let has_free = world.ledger().has_free_in(name, family, asked);
+    let has_free = world.ledger().has_free_in(name, asked.family(), asked);
     let (what, detail) = match (excluded, state) {
         (Some(excluded), _) => (Word::Excluded, format!("pool {name} excludes {excluded}")),
         (None, RangeState::Cordoned) => {
@@ -221,11 +219,11 @@ fn of_pool(world: &World, pool: &Pool, asked: Cidr, is_single: bool) -> Option<A
             (Word::Closed, format!("pool {name} has {declared} Draining: nodes get no more blocks of it"))
         }
         (None, RangeState::Active) if has_free => {
-            let prefix = block_prefix(pool, family);
+            let prefix = ranges.block_prefix;
             (Word::Available, format!("pool {name} gives it in blocks of /{prefix} from {declared}"))
         }
         // If the whole range is held, the claims answer for it.
-        (None, RangeState::Active) if !is_single => return None,
+        (None, RangeState::Active) if single(asked).is_none() => return None,
         (None, RangeState::Active) => {
             let why = "the block around it is incomplete, or another pool keeps it";
             (Word::Closed, format!("pool {name} declares {declared} and gives no block with it: {why}"))
@@ -233,8 +231,4 @@ fn of_pool(world: &World, pool: &Pool, asked: Cidr, is_single: bool) -> Option<A
     };
     let (block, node, until) = (None, None, None);
     Some(Answer { range: asked, word: what, block, node, pool: Some(name.clone()), until, detail })
-}
-
-fn block_prefix(pool: &Pool, family: Family) -> u8 {
-    pool.families.get(&family).map_or(family.bits(), |ranges| ranges.block_prefix)
 }

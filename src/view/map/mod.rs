@@ -10,7 +10,7 @@ use super::free;
 use super::overview;
 use super::tally::{self, Tally};
 use crate::ledger::Occupant;
-use crate::ledger::block_numbers::{BlockNumber, BlockRun};
+use crate::ledger::block_numbers::BlockRun;
 use crate::ledger::free_blocks::FreeBlocks;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::kind::Kind;
@@ -270,12 +270,12 @@ fn of_range(
         let block = if is_own { of_claim(world, claim) } else { of_strange_claim(claim) };
         row.paint(grid.span(claim.cidr), block);
     }
-    let pieces = row.into_pieces();
-    pieces.into_iter().map(|(run, block)| piece(run, whole.first, block)).collect()
-}
-
-fn piece(run: BlockRun, from: BlockNumber, block: Block) -> Piece {
-    Piece { first: run.first.get() - from.get(), count: run.count(), block }
+    let piece = |(run, block): (BlockRun, Block)| Piece {
+        first: run.first.get() - whole.first.get(),
+        count: run.count(),
+        block,
+    };
+    row.into_pieces().into_iter().map(piece).collect()
 }
 
 /// A claim in the blocks of its own pool.
