@@ -17,7 +17,7 @@ use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::{NodePlan, Unmet, Verdict, Wait};
-use crate::model::status::{CidrCounts, Need, word};
+use crate::model::status::{CidrCounts, FamilyCounts, Need, word};
 use crate::model::time::Timestamp;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
@@ -120,11 +120,8 @@ pub fn overview(world: &World, plans: &[NodePlan], now: Timestamp) -> Overview {
             nodes.without_addresses += 1;
         }
         if waits {
-            if is_served {
-                growth.insert(&node.name)
-            } else {
-                first.insert(&node.name)
-            };
+            let waiting = if is_served { &mut growth } else { &mut first };
+            waiting.insert(&node.name);
         }
     }
     let tallies = tally::of_all(world);
@@ -159,9 +156,8 @@ fn row(
     growth: &BTreeSet<&NodeName>,
     now: Timestamp,
 ) -> PoolRow {
-    let sum = |count: fn(&crate::model::status::FamilyCounts) -> u64| {
-        tally.families.values().map(count).fold(0u64, u64::saturating_add)
-    };
+    let sum =
+        |count: fn(&FamilyCounts) -> u64| tally.families.values().map(count).fold(0u64, u64::saturating_add);
     let of_pool =
         |nodes: &BTreeSet<&NodeName>| world.nodes_of_pool(name).filter(|node| nodes.contains(node)).count();
     PoolRow {
@@ -206,9 +202,12 @@ fn problems(
     is_wanted: &dyn Fn(&str, &str) -> bool,
 ) -> Vec<Problem> {
     let mut found = Vec::new();
-    let waiting = |mut nodes: Vec<&NodeName>, what: &str| {
-        nodes.retain(|node| is_wanted(NO_CAPACITY, node.as_str()));
-        let by_pools = grouped(nodes, |node| world.pools_of(node).map(|pool| pool.name.clone()).collect());
+    let waiting = |nodes: Vec<&NodeName>, what: &str| {
+        let mut by_pools: BTreeMap<Vec<PoolName>, Vec<&NodeName>> = BTreeMap::new();
+        for node in nodes.into_iter().filter(|node| is_wanted(NO_CAPACITY, node.as_str())) {
+            let pools = world.pools_of(node).map(|pool| pool.name.clone()).collect();
+            by_pools.entry(pools).or_default().push(node);
+        }
         let problem = |(pools, nodes): (Vec<PoolName>, Vec<&NodeName>)| {
             let remedy =
                 pools.first().map_or("add a CIDR".to_owned(), |pool| match holders::remedy(world, pool) {
@@ -216,35 +215,25 @@ fn problems(
                     remedy => format!("{}: kubectl describe nip {pool}", remedy.as_str()),
                 });
             let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
-            Problem {
-                kind: NO_CAPACITY,
-                message: format!(
-                    "{} {what}: no free block in {}; {remedy}",
-                    counted(nodes.len(), "node"),
-                    pools.join(", ")
-                ),
-                next: nodes.first().map(|node| format!("why {node}")),
-                subjects: nodes.into_iter().map(ToString::to_string).collect(),
-            }
+            let n_nodes = counted(nodes.len(), "node");
+            let message = format!("{n_nodes} {what}: no free block in {}; {remedy}", pools.join(", "));
+            of_nodes(NO_CAPACITY, &nodes, message)
         };
         by_pools.into_iter().map(problem).collect::<Vec<_>>()
     };
     found.extend(waiting(first.iter().copied().collect(), "can't start pods"));
-    let held_up = plans.values().filter_map(|plan| match plan.verdict {
-        Verdict::Wait(wait) if is_problem(wait) && plan.findings.is_empty() => {
-            is_wanted(WAITING, plan.node.as_str()).then_some((wait, &plan.node))
-        }
-        Verdict::Wait(_) | Verdict::Act(_) | Verdict::AtRest => None,
-    });
     let mut by_wait: BTreeMap<Wait, Vec<&NodeName>> = BTreeMap::new();
-    for (wait, node) in held_up {
-        by_wait.entry(wait).or_default().push(node);
+    for plan in plans.values().filter(|plan| plan.findings.is_empty()) {
+        if let Verdict::Wait(wait) = plan.verdict
+            && is_problem(wait)
+            && is_wanted(WAITING, plan.node.as_str())
+        {
+            by_wait.entry(wait).or_default().push(&plan.node);
+        }
     }
-    found.extend(by_wait.into_iter().map(|(wait, nodes)| Problem {
-        kind: WAITING,
-        message: format!("{} can't be served: {wait}", counted(nodes.len(), "node")),
-        next: nodes.first().map(|node| format!("why {node}")),
-        subjects: nodes.into_iter().map(ToString::to_string).collect(),
+    found.extend(by_wait.into_iter().map(|(wait, nodes)| {
+        let message = format!("{} can't be served: {wait}", counted(nodes.len(), "node"));
+        of_nodes(WAITING, &nodes, message)
     }));
     let of_world: Vec<Finding> = findings::of_world(world).collect();
     let of_plans = plans.values().flat_map(|plan| &plan.findings);
@@ -289,6 +278,16 @@ fn is_problem(wait: Wait) -> bool {
     }
 }
 
+/// A problem of nodes. The command `why` explains it for the first one.
+fn of_nodes(kind: &'static str, nodes: &[&NodeName], message: String) -> Problem {
+    Problem {
+        kind,
+        message,
+        next: nodes.first().map(|node| format!("why {node}")),
+        subjects: nodes.iter().map(ToString::to_string).collect(),
+    }
+}
+
 fn of_findings(kind: FindingKind, findings: &[&Finding]) -> Problem {
     let subjects: BTreeSet<String> = findings.iter().map(|finding| finding.name.clone()).collect();
     let (what, example) = (findings[0].subject.as_str(), findings[0]);
@@ -300,13 +299,4 @@ fn of_findings(kind: FindingKind, findings: &[&Finding]) -> Problem {
         next: None,
         subjects: subjects.into_iter().collect(),
     }
-}
-
-/// The nodes by a key, in the order of the keys.
-fn grouped<K: Ord>(nodes: Vec<&NodeName>, key: impl Fn(&NodeName) -> K) -> BTreeMap<K, Vec<&NodeName>> {
-    let mut groups: BTreeMap<K, Vec<&NodeName>> = BTreeMap::new();
-    for node in nodes {
-        groups.entry(key(node)).or_default().push(node);
-    }
-    groups
 }
