@@ -4,24 +4,15 @@
 //! on the wire.
 
 use super::news::News;
+use super::stable_names;
 
-/// The kind of such an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SpeakerKind {
-    /// From Cilium 1.16 on.
-    Advertisement,
-    /// Up to Cilium 1.17.
-    PeeringPolicy,
-}
-
-impl SpeakerKind {
-    /// The kind in Kubernetes.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Advertisement => "CiliumBGPAdvertisement",
-            Self::PeeringPolicy => "CiliumBGPPeeringPolicy",
-        }
+stable_names! {
+    /// The kind of such an object, named as Kubernetes names it.
+    pub enum SpeakerKind {
+        /// From Cilium 1.16 on.
+        Advertisement => "CiliumBGPAdvertisement",
+        /// Up to Cilium 1.17.
+        PeeringPolicy => "CiliumBGPPeeringPolicy",
     }
 }
 

@@ -3,26 +3,17 @@
 //! An id that was published once is kept, and is never used for another check. `docs/check.md` has a section per id,
 //! and a test compares the two.
 
-/// How serious a violation is, the worst first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Pods lose traffic, or can't start, now or after the next restart of an agent.
-    Error,
-    /// It harms under a further condition.
-    Warning,
-    /// A fact that explains something. The exit code stays 0.
-    Info,
-}
+use crate::model::stable_names;
 
-impl Severity {
-    /// The name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Info => "info",
-        }
+stable_names! {
+    /// How serious a violation is, the worst first.
+    pub enum Severity {
+        /// Pods lose traffic, or can't start, now or after the next restart of an agent.
+        Error => "error",
+        /// It harms under a further condition.
+        Warning => "warning",
+        /// A fact that explains something. The exit code stays 0.
+        Info => "info",
     }
 }
 
