@@ -79,11 +79,9 @@ fn ipam(world: &World, lines: &mut Lines) {
 }
 
 fn routing(settings: &Settings, mode: Option<IpamMode>, lines: &mut Lines) {
-    let named = settings.get("routing-mode").map(|value| value.trim());
-    let old = settings.get("tunnel").map(|value| value.trim());
-    let is_native = match (named, old) {
-        (Some(named), _) => named == "native",
-        (None, old) => old == Some("disabled"),
+    let is_native = match settings.get("routing-mode") {
+        Some(named) => named.trim() == "native",
+        None => settings.get("tunnel").is_some_and(|old| old.trim() == "disabled"),
     };
     let remedy = "Helm: routingMode=native, with autoDirectNodeRoutes=true or routes of your network.";
     if is_native {
@@ -121,10 +119,9 @@ fn native_cidrs(world: &World, settings: &Settings, lines: &mut Lines) {
             let text = format!(
                 "`{key}` is not set: traffic between pods may leave nodes with the address of the node"
             );
-            match family {
-                // Agents mostly do not masquerade IPv6, and do not ask for it then.
-                Family::V6 if !is_on(settings, "enable-ipv6-masquerade", IfAbsent::On) => {}
-                Family::V4 | Family::V6 => lines.fail(Point::NativeCidr, text, remedy),
+            // Agents mostly do not masquerade IPv6, and do not ask for it then.
+            if *family == Family::V4 || is_on(settings, "enable-ipv6-masquerade", IfAbsent::On) {
+                lines.fail(Point::NativeCidr, text, remedy);
             }
             continue;
         }

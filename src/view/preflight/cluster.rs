@@ -103,14 +103,26 @@ pub(super) fn look(installation: &Installation, lines: &mut Lines) {
         lines.ok_if_silent(Point::ApiServices, "all APIServices are available");
     }
     if let Some(rights) = lines.seen(Point::YourRights, &installation.user, "kubectl auth can-i --list") {
-        missing(Point::YourRights, rights, "your user lacks rights for the installation", lines);
+        if let Some(missing) = missing(rights) {
+            lines.warn(
+                Point::YourRights,
+                format!("your user lacks rights for the installation: {missing}"),
+                "Ask an administrator of the cluster for them, or to install the controller.",
+            );
+        }
         lines.ok_if_silent(Point::YourRights, "your user may install the controller and create pools");
     }
     let account = format!("system:serviceaccount:{}:cilium-node-ipam", installation.namespace);
     let how = format!("kubectl auth can-i --list --as {account}");
     match lines.seen(Point::ControllerRights, &installation.controller, how) {
         Some(Some(rights)) => {
-            missing(Point::ControllerRights, rights, "the controller lacks rights", lines);
+            if let Some(missing) = missing(rights) {
+                lines.fail(
+                    Point::ControllerRights,
+                    format!("the controller lacks rights: {missing}"),
+                    "Install the chart or manifests/install.yaml again: they grant these rights.",
+                );
+            }
             lines.ok_if_silent(Point::ControllerRights, "the controller has the rights that its mode needs");
         }
         Some(None) => {
@@ -123,27 +135,11 @@ pub(super) fn look(installation: &Installation, lines: &mut Lines) {
     }
 }
 
-fn missing(point: Point, rights: &[Right], text: &str, lines: &mut Lines) {
+/// The rights that are not granted, if there are any.
+fn missing(rights: &[Right]) -> Option<String> {
     let missing: Vec<&String> =
         rights.iter().filter(|right| !right.granted).map(|right| &right.name).collect();
-    if missing.is_empty() {
-        return;
-    }
-    let text = format!("{text}: {}", ten_of(missing));
-    match point {
-        Point::ControllerRights => {
-            lines.fail(
-                point,
-                text,
-                "Install the chart or manifests/install.yaml again: they grant these rights.",
-            );
-        }
-        _ => lines.warn(
-            point,
-            text,
-            "Ask an administrator of the cluster for them, or to install the controller.",
-        ),
-    }
+    (!missing.is_empty()).then(|| ten_of(missing))
 }
 
 fn definitions(installation: &Installation, lines: &mut Lines) {
