@@ -126,14 +126,8 @@ fn of_withdrawal(world: &World, withdrawal: &Withdrawal) -> Option<BlockEvent> {
         WithdrawalStep::Clear => return None,
     };
     let claim = withdrawal.blocks.first().and_then(|cidr| world.claim(*cidr));
-    Some(BlockEvent {
-        step,
-        cause: claim.map_or(Cause::Reclaimed, |known| cause_of_drain(world, &known.claim)),
-        node: withdrawal.node.clone(),
-        pools: pools_of(world, &withdrawal.blocks),
-        blocks: withdrawal.blocks.clone(),
-        n_addresses: 0,
-    })
+    let cause = claim.map_or(Cause::Reclaimed, |known| cause_of_drain(world, &known.claim));
+    Some(of_claimed(world, step, cause, &withdrawal.node, withdrawal.blocks.clone()))
 }
 
 /// Why a block leaves a node that still exists.
@@ -166,12 +160,8 @@ fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
         (cause_of_grant(world, &publication.node), publication.added.clone())
     };
     BlockEvent {
-        step: Step::Published,
-        cause,
-        node: publication.node.clone(),
-        pools: pools_of(world, &blocks),
-        blocks,
         n_addresses: publication.n_addresses,
+        ..of_claimed(world, Step::Published, cause, &publication.node, blocks)
     }
 }
 
@@ -197,27 +187,21 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
         ClaimChange::Cool => (Step::Cooling, state_reason.map_or(Cause::NodeGone, Cause::from)),
         ClaimChange::Delete => (Step::Freed, Cause::Cooled),
     };
-    Some(BlockEvent {
-        step,
-        cause,
-        node: update.node.clone(),
-        pools: pools_of(world, &[update.cidr]),
-        blocks: vec![update.cidr],
-        n_addresses: 0,
-    })
+    Some(of_claimed(world, step, cause, &update.node, vec![update.cidr]))
+}
+
+/// A step of blocks that have claims.
+fn of_claimed(world: &World, step: Step, cause: Cause, node: &NodeName, blocks: Vec<Cidr>) -> BlockEvent {
+    let claims = blocks.iter().filter_map(|cidr| world.claim(*cidr));
+    let mut pools: Vec<PoolName> = claims.map(|known| known.claim.pool.clone()).collect();
+    pools.sort();
+    pools.dedup();
+    BlockEvent { step, cause, node: node.clone(), pools, blocks, n_addresses: 0 }
 }
 
 /// Why a node gets a block: it has none, or too few addresses.
 fn cause_of_grant(world: &World, node: &NodeName) -> Cause {
     if world.is_served(node) { Cause::Growth } else { Cause::FirstGrant }
-}
-
-fn pools_of(world: &World, blocks: &[Cidr]) -> Vec<PoolName> {
-    let mut pools: Vec<PoolName> =
-        blocks.iter().filter_map(|cidr| world.claim(*cidr)).map(|known| known.claim.pool.clone()).collect();
-    pools.sort();
-    pools.dedup();
-    pools
 }
 
 /// The items separated by commas, as logs and event notes show them.
