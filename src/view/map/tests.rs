@@ -15,10 +15,7 @@ use crate::world::gather::Gathering;
 /// A cluster, object by object.
 #[derive(Default)]
 pub(crate) struct Cluster {
-    pools: Vec<Object>,
-    nodes: Vec<Object>,
-    claims: Vec<Object>,
-    cilium_nodes: Vec<Object>,
+    objects: Vec<Object>,
 }
 
 fn object<W: Wire>(json: &str) -> Object {
@@ -34,7 +31,7 @@ fn meta(name: &str, created: &str) -> String {
 impl Cluster {
     /// A pool; `spec` is the content of its `spec`. It is as old as `day` of January says.
     pub(crate) fn pool(&mut self, name: &str, day: &str, spec: &str) -> &mut Self {
-        self.pools.push(object::<Pools>(&format!(r#"{{{},"spec":{{{spec}}}}}"#, meta(name, day))));
+        self.objects.push(object::<Pools>(&format!(r#"{{{},"spec":{{{spec}}}}}"#, meta(name, day))));
         self
     }
 
@@ -45,7 +42,7 @@ impl Cluster {
         let draining =
             if state == "Draining" { format!(r#","ciliumNodeUID":"{node}""#) } else { String::new() };
         let name = cidr.replace('/', "-");
-        self.claims.push(object::<Claims>(&format!(
+        self.objects.push(object::<Claims>(&format!(
             r#"{{{},"spec":{{"cidr":"{cidr}","pool":"{pool}","node":"{node}","nodeUID":"{node}","withheld":[],
             "state":"{state}"{reason}{draining},"since":"2026-01-01T00:00:00Z"}}}}"#,
             meta(&name, "01")
@@ -60,8 +57,8 @@ impl Cluster {
         let keys = |items: &[&str]| {
             items.iter().map(|item| format!("\"{item}\":{{}}")).collect::<Vec<_>>().join(",")
         };
-        self.nodes.push(object::<Nodes>(&format!("{{{}}}", meta(name, "01"))));
-        self.cilium_nodes.push(object::<CiliumNodes>(&format!(
+        self.objects.push(object::<Nodes>(&format!("{{{}}}", meta(name, "01"))));
+        self.objects.push(object::<CiliumNodes>(&format!(
             r#"{{{},"spec":{{"ipam":{{"podCIDRs":[{}],"pool":{{}}}}}},"status":{{"ipam":{{"used":{{{}}}}}}}}}"#,
             meta(name, "01"),
             list(blocks),
@@ -70,17 +67,12 @@ impl Cluster {
         self
     }
 
-    pub(crate) fn world(&mut self) -> World {
+    pub(crate) fn world(&self) -> World {
         let mut gathering = Gathering::default();
-        for (kind, objects) in [
-            (Kind::Pool, &mut self.pools),
-            (Kind::Node, &mut self.nodes),
-            (Kind::Claim, &mut self.claims),
-            (Kind::CiliumNode, &mut self.cilium_nodes),
-        ] {
+        for kind in Kind::AS_LISTED {
             let at = AnyRevision::of(kind, 5);
-            let listing = Listing { kind, at_least: at, at_most: at, objects: std::mem::take(objects) };
-            gathering.observe(Observation::Listed(listing));
+            let objects = self.objects.iter().filter(|object| object.kind() == kind).cloned().collect();
+            gathering.observe(Observation::Listed(Listing { kind, at_least: at, at_most: at, objects }));
         }
         let crd = Crd { families: BTreeSet::from([Family::V4]), infrastructure: Vec::new() };
         gathering.set_mode(Mode::Active(Publisher::Crd(crd)));
@@ -88,7 +80,7 @@ impl Cluster {
         gathering.complete().unwrap()
     }
 
-    pub(crate) fn map(&mut self) -> Map {
+    pub(crate) fn map(&self) -> Map {
         map(&self.world(), Timestamp::default())
     }
 }
