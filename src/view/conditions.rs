@@ -129,15 +129,13 @@ fn ready(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Explai
         return (ConditionReason::BlockTooWide, why);
     }
     // The pool gives out blocks, and there are two families, so it lacks one at most.
-    let explained = match Family::ALL.iter().find(|family| !world.gives_out_of(pool, **family)) {
+    let mut explained = match Family::ALL.iter().find(|family| !world.gives_out_of(pool, **family)) {
         None => (ConditionReason::Serving, SERVING.to_owned()),
         Some(missing) => family_missing(world, pool, *missing),
     };
-    let explained = if explained.0 == ConditionReason::Serving {
-        nothing_for_new_nodes(world, pool, full).unwrap_or(explained)
-    } else {
-        explained
-    };
+    if explained.0 == ConditionReason::Serving {
+        explained = nothing_for_new_nodes(world, pool, full).unwrap_or(explained);
+    }
     let (reason, message) = with_releases(world, pool, explained);
     // Other obstacles of the pool remain after the freeze, so they are reported first.
     if reason == ConditionReason::Serving && world.freeze().is_on(Switch::Writes) {
@@ -442,13 +440,8 @@ fn mixed_block_sizes(world: &World, pool: &Pool) -> Option<Explained> {
 
 /// The frozen switches and the ConfigMap that froze them; `None` without a freeze.
 fn frozen(freeze: &Freeze) -> Option<Explained> {
-    let told = |switch| freeze.told(switch);
-    match (told(Switch::Writes), told(Switch::Reclaim)) {
-        (Some(writes), reclaim) => {
-            let told: Vec<String> = [writes].into_iter().chain(reclaim).collect();
-            Some((ConditionReason::WritesFrozen, told.join("; ")))
-        }
-        (None, Some(reclaim)) => Some((ConditionReason::ReclaimFrozen, reclaim)),
-        (None, None) => None,
-    }
+    let told: Vec<String> = Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch)).collect();
+    let is_of_writes = freeze.is_on(Switch::Writes);
+    let reason = if is_of_writes { ConditionReason::WritesFrozen } else { ConditionReason::ReclaimFrozen };
+    (!told.is_empty()).then(|| (reason, told.join("; ")))
 }

@@ -19,18 +19,14 @@ pub(super) fn look(world: &World, ranges: &[OtherRange], found: &mut Found) {
         for range in ranges.iter().filter(|range| !knows_ranges || range.kind != "Service") {
             let shared = range.shared_with(&offered);
             if !shared.is_empty() {
-                let (check, cause) = match range.owner {
-                    RangeOwner::Services if range.kind == "Service" => {
-                        (Check::ServiceRange, "Services have addresses of the pool".to_owned())
-                    }
-                    RangeOwner::Services => (
-                        Check::ServiceRange,
-                        format!("{} {} has addresses of the pool", range.kind, range.name),
-                    ),
-                    RangeOwner::LoadBalancers => {
-                        let cause = format!("{} {} has addresses of the pool", range.kind, range.name);
-                        (Check::LoadBalancerRange, cause)
-                    }
+                let check = match range.owner {
+                    RangeOwner::Services => Check::ServiceRange,
+                    RangeOwner::LoadBalancers => Check::LoadBalancerRange,
+                };
+                let cause = if range.kind == "Service" {
+                    "Services have addresses of the pool".to_owned()
+                } else {
+                    format!("{} {} has addresses of the pool", range.kind, range.name)
                 };
                 found.add(check, POOL, pool.name.as_str(), cause, ten_of(shared));
             }
