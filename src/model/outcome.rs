@@ -30,9 +30,7 @@ impl Outcome {
     /// Whether a write has taken effect by now.
     #[must_use]
     pub fn took_effect(&self) -> bool {
-        let Request::Write(write) = &self.request else {
-            return false;
-        };
+        let Request::Write(write) = &self.request else { return false };
         match &self.answer {
             Answer::Done => write.is_applied_in(&self.seen) && !write.is_held_up(&self.seen),
             // Only the answer may have been lost.

@@ -304,9 +304,7 @@ fn deleting<'a>(world: &World, name: &PoolName, ranges: impl IntoIterator<Item =
 }
 
 fn overlapping(world: &World, overlaps: &[Overlap]) -> Explained {
-    let Some(overlap) = overlaps.first() else {
-        return (ConditionReason::NoOverlap, String::new());
-    };
+    let Some(overlap) = overlaps.first() else { return (ConditionReason::NoOverlap, String::new()) };
     let goes = if world.pool_object(&overlap.older).is_some_and(|older| older.deleting) {
         " until it is deleted (see its condition Ready)"
     } else {
@@ -349,9 +347,7 @@ fn obstructed(
     families: &BTreeMap<Family, FamilyCounts>,
     takers: Option<&Takers<'_>>,
 ) -> Explained {
-    let Some(takers) = takers else {
-        return (ConditionReason::Unobstructed, String::new());
-    };
+    let Some(takers) = takers else { return (ConditionReason::Unobstructed, String::new()) };
     let counts: Vec<String> =
         families.iter().map(|(family, counts)| format!("{family}: {}", shown(counts.unavailable))).collect();
     let culprits = takers.lines(world);

@@ -188,9 +188,7 @@ fn rounded(span: Duration) -> Duration {
 
 /// The state of a pool in one word.
 pub(super) fn state(world: &World, name: &PoolName, tally: &Tally) -> String {
-    let Some(object) = world.pool_object(name) else {
-        return "Unknown".to_owned();
-    };
+    let Some(object) = world.pool_object(name) else { return "Unknown".to_owned() };
     word(&conditions::conditions(world, object, tally)).to_owned()
 }
 

@@ -205,9 +205,7 @@ impl Tally {
     }
 
     fn add_claim(&mut self, world: &World, claim: &Claim) {
-        let Some(counts) = self.families.get_mut(&claim.cidr.family()) else {
-            return;
-        };
+        let Some(counts) = self.families.get_mut(&claim.cidr.family()) else { return };
         if world.is_unreadable_claim(claim.cidr) {
             return;
         }
@@ -228,9 +226,7 @@ impl Tally {
             }
             ClaimState::Cooling(_) => add(&mut counts.cooling, |counts| &mut counts.cooling),
         }
-        let Some(carrier) = readable_carrier(world, &claim.node) else {
-            return;
-        };
+        let Some(carrier) = readable_carrier(world, &claim.node) else { return };
         let published = capped_count(world.reader().n_published_in(carrier, claim.cidr));
         // A node may have more addresses than a count can say, and many nodes more than the type has.
         counts.published = capped_count(u128::from(counts.published) + u128::from(published));
@@ -243,9 +239,7 @@ impl Tally {
 
     /// Computes the counts that depend on all claims of the pool.
     fn finish(&mut self, world: &World, name: &PoolName) {
-        let Some(pool) = world.pool(name) else {
-            return;
-        };
+        let Some(pool) = world.pool(name) else { return };
         for (family, counts) in &mut self.families {
             // Counted whole: a huge pool has more blocks than a status can say.
             let (mut blocks, mut free, mut unpublished) = (0, 0, 0);

@@ -33,9 +33,7 @@ pub(super) fn look(world: &World, pods: &[PodAddresses], found: &mut Found) {
 
 /// The addresses of pools that the agent of a node uses without a claim of this node.
 fn used_outside_claims(world: &World, node: &NodeName, found: &mut Found) {
-    let Some(carrier) = world.carrier(node) else {
-        return;
-    };
+    let Some(carrier) = world.carrier(node) else { return };
     let reader = world.reader_of(node);
     let mut used = AddressSet::new();
     for pool in world.readable_pools() {

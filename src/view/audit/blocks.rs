@@ -50,9 +50,7 @@ fn of_claim(world: &World, claim: &Claim, found: &mut Found) {
         };
         found.add(Check::ClaimWithoutPool, BLOCK, name(), cause, block.to_string());
     }
-    let Some(carrier) = world.carrier(node) else {
-        return;
-    };
+    let Some(carrier) = world.carrier(node) else { return };
     let reader = world.reader_of(node);
     let kind = carrier.kind().as_str();
     if claim.is_published_state() && !reader.carries(carrier, block) {
@@ -106,9 +104,7 @@ fn carried_twice(world: &World, found: &mut Found) {
 
 /// The blocks on a carrier outside of every pool, without a claim.
 fn outside_pools(world: &World, node: &NodeName, found: &mut Found) {
-    let Some(carrier) = world.carrier(node) else {
-        return;
-    };
+    let Some(carrier) = world.carrier(node) else { return };
     let is_outside = |cidr: &Cidr| {
         world.ledger().pools_over(*cidr).next().is_none()
             && world.ledger().overlapping_claims(*cidr).next().is_none()
