@@ -4,19 +4,6 @@ use std::collections::BTreeMap;
 
 use super::catalog::Check;
 
-/// One violation.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Violation {
-    check: Check,
-    /// The kind of the object.
-    kind: &'static str,
-    name: String,
-    /// The cause, in the same words for each object with the same cause.
-    cause: String,
-    /// The addresses or fields of this object.
-    detail: String,
-}
-
 /// Equal violations of one or more objects of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
@@ -30,11 +17,13 @@ pub struct Line {
     pub objects: BTreeMap<String, String>,
 }
 
-/// Collects violations.
+/// Violations by their check, the kind of the objects and the cause: the names of the objects with the detail of each.
 #[derive(Debug, Default)]
-pub(super) struct Found(Vec<Violation>);
+pub(super) struct Found(BTreeMap<(Check, &'static str, String), BTreeMap<String, String>>);
 
 impl Found {
+    /// Adds a violation of an object. `cause` has the same words for each object with the same cause, and `detail` has
+    /// the addresses or fields of this object.
     pub(super) fn add(
         &mut self,
         check: Check,
@@ -43,23 +32,19 @@ impl Found {
         cause: String,
         detail: String,
     ) {
-        self.0.push(Violation { check, kind, name: name.into(), cause, detail });
-    }
-}
-
-/// The lines of all violations: the worst first, then by how many objects it concerns.
-pub(super) fn grouped(found: Found) -> Vec<Line> {
-    let mut groups: BTreeMap<(Check, &'static str, String), BTreeMap<String, String>> = BTreeMap::new();
-    for Violation { check, kind, name, cause, detail } in found.0 {
-        let details = groups.entry((check, kind, cause)).or_default().entry(name).or_default();
+        let details = self.0.entry((check, kind, cause)).or_default().entry(name.into()).or_default();
         if details.is_empty() {
             *details = detail;
         } else if !detail.is_empty() && *details != detail {
             *details = format!("{details}, {detail}");
         }
     }
+}
+
+/// The lines of all violations: the worst first, then by how many objects it concerns.
+pub(super) fn grouped(found: Found) -> Vec<Line> {
     let line = |((check, kind, cause), objects)| Line { check, kind, cause, objects };
-    let mut lines: Vec<Line> = groups.into_iter().map(line).collect();
+    let mut lines: Vec<Line> = found.0.into_iter().map(line).collect();
     lines.sort_by_key(|line| (line.check.severity(), std::cmp::Reverse(line.objects.len()), line.check));
     lines
 }
