@@ -25,8 +25,8 @@ impl<T: Clone + PartialEq> Row<T> {
     pub(super) fn paint(&mut self, run: BlockRun, paint: T) {
         let Some(run) = run.intersection(self.whole) else { return };
         self.cut(run.first);
-        if let Some(next) = following(run.last) {
-            self.cut(next);
+        if let Some(next) = run.last.get().checked_add(1) {
+            self.cut(BlockNumber::new(next));
         }
         let covered: Vec<BlockNumber> =
             self.pieces.range(run.first..=run.last).map(|(first, _)| *first).collect();
@@ -38,16 +38,13 @@ impl<T: Clone + PartialEq> Row<T> {
 
     /// Makes this block the first of a piece, if it is in the row.
     fn cut(&mut self, at: BlockNumber) {
-        let Some((first, (last, paint))) = self.pieces.range_mut(..at).next_back() else { return };
-        if *last < at {
-            return;
+        let Some((_, (last, paint))) = self.pieces.range_mut(..at).next_back() else { return };
+        if *last >= at {
+            let rest = (*last, paint.clone());
+            // The piece has a block before this one, so this is not block 0.
+            *last = BlockNumber::new(at.get() - 1);
+            self.pieces.insert(at, rest);
         }
-        let before = BlockRun { first: *first, last: *last }.part_below(at);
-        let (end, paint) = (*last, paint.clone());
-        if let Some(before) = before {
-            *last = before.last;
-        }
-        self.pieces.insert(at, (end, paint));
     }
 
     /// The pieces in order. Neighbours of the same paint are one.
@@ -61,10 +58,6 @@ impl<T: Clone + PartialEq> Row<T> {
         }
         pieces
     }
-}
-
-fn following(number: BlockNumber) -> Option<BlockNumber> {
-    number.get().checked_add(1).map(BlockNumber::new)
 }
 
 #[cfg(test)]
