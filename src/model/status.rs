@@ -38,15 +38,8 @@ pub struct PoolStatus {
     pub longest_wait: BTreeMap<Need, NodeName>,
 }
 
-impl PoolStatus {
-    /// The state of the pool in one word: `Ready`, `Exhausted`, `Draining`, or the reason why it is not ready.
-    #[must_use]
-    pub fn word(&self) -> &str {
-        word(&self.conditions)
-    }
-}
-
-/// The state of a pool with these conditions in one word.
+/// The state of a pool with these conditions in one word: `Ready`, `Exhausted`, `Draining`, or the reason why it is not
+/// ready.
 #[must_use]
 pub fn word(conditions: &BTreeMap<ConditionType, Condition>) -> &str {
     let holds = |kind: ConditionType| conditions.get(&kind).is_some_and(|condition| condition.holds);

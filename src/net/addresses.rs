@@ -134,11 +134,7 @@ impl AddressSet {
 
 impl FromIterator<IpAddr> for AddressSet {
     fn from_iter<I: IntoIterator<Item = IpAddr>>(addresses: I) -> Self {
-        let mut set = Self::new();
-        for member in addresses {
-            set.insert(member);
-        }
-        set
+        addresses.into_iter().map(Cidr::single).collect()
     }
 }
 

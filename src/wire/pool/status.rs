@@ -382,7 +382,7 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
             used: by_family(&status.families, used_share),
             cidrs: cidrs_column(&status.cidrs),
             free: by_family(&status.families, |counts| shown(counts.free)),
-            state: status.word().to_owned(),
+            state: domain::word(&status.conditions).to_owned(),
             wait: format!("{}/{}", status.nodes.waiting, status.nodes.want_growth),
         }),
         longest_wait: Some(LongestWait {
