@@ -49,10 +49,7 @@ impl RunSet {
     /// Whether it has no member.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        match &self.runs {
-            Runs::Few(runs) => runs.is_empty(),
-            Runs::Many(runs) => runs.is_empty(),
-        }
+        self.runs().next().is_none()
     }
 
     /// How many members it has; saturates.
