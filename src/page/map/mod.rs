@@ -268,17 +268,8 @@ fn bar(counts: &BTreeMap<BlockState, u128>) -> Markup {
 
 /// The class of the colour of a state without its pattern, which a bar would distort.
 fn plain(state: BlockState) -> String {
-    match state {
-        BlockState::Free | BlockState::Held => format!("s-{}", state.as_str()),
-        BlockState::Draining
-        | BlockState::Releasing
-        | BlockState::Cooling
-        | BlockState::Closed
-        | BlockState::Excluded
-        | BlockState::Foreign
-        | BlockState::Contested
-        | BlockState::Older => format!("b-{}", state.as_str()),
-    }
+    let has_pattern = !matches!(state, BlockState::Free | BlockState::Held);
+    format!("{}-{}", if has_pattern { "b" } else { "s" }, state.as_str())
 }
 
 fn section<'a>(number: usize, pool: &PoolMap, layouts: &mut impl Iterator<Item = &'a Layout>) -> Markup {
