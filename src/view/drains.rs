@@ -120,11 +120,10 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
         return None;
     }
     let drain = match (&claim.state, carrier) {
-        (ClaimState::Held, Some(_)) if world.must_leave(claim) => {
+        (ClaimState::Held, Some(carrier)) if world.must_leave(claim) => {
             let not_yet = if world.reader().removes_with_query() { NOT_YET_OR_USED } else { NOT_YET };
-            let stays = carrier.map(|carrier| world.reader_of(&claim.node).may_leave(carrier, claim));
-            let why =
-                stays.and_then(Result::err).map_or_else(|| not_yet.to_owned(), |stays| stays.to_string());
+            let stays = world.reader_of(&claim.node).may_leave(carrier, claim).err();
+            let why = stays.map_or_else(|| not_yet.to_owned(), |stays| stays.to_string());
             Some(waits_for(&why, None, Vec::new()))
         }
         (ClaimState::Held | ClaimState::Cooling(_), _) => None,

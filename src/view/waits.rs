@@ -11,7 +11,7 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::PoolObject;
 use crate::model::status::Need;
 use crate::model::time::{Now, Timestamp};
-use crate::world::{Serving, World};
+use crate::world::World;
 
 /// The nodes that a pool should name in its status. Costs a pass over the nodes that it selects.
 #[must_use]
@@ -52,7 +52,7 @@ pub fn since(object: &PoolObject, world: &World, need: Need, node: &NodeName, no
     if let Some(since) = shown.and_then(|_| object.waits_since.get(&need)) {
         return *since;
     }
-    let seen = world.serving(node).and_then(|serving: &Serving| serving.waits_since);
+    let seen = world.serving(node).and_then(|serving| serving.waits_since);
     let lasted = seen.map(|seen| now.uptime.saturating_sub(seen)).unwrap_or_default();
     now.wall.checked_sub(lasted).unwrap_or(now.wall)
 }

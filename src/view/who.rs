@@ -109,27 +109,24 @@ fn is_of_claim(world: &World, cidr: Cidr, occupant: &Occupant) -> bool {
 
 fn of_claim(world: &World, claim: &Claim, asked: Cidr) -> Answer {
     let (block, node) = (claim.cidr, &claim.node);
-    let (what, detail, until) = match &claim.state {
-        ClaimState::Held => {
-            let (what, detail) = of_held(world, claim, asked);
-            (what, detail, None)
-        }
+    let until = world.cooled_at(claim);
+    let (what, detail) = match &claim.state {
+        ClaimState::Held => of_held(world, claim, asked),
         ClaimState::Draining(_) => {
             let waits = claim.status.drain.as_ref().map(|drain| format!(": {}", drain.waiting_for));
             let detail = format!("{block} is draining from node {node}{}", waits.unwrap_or_default());
-            (Word::Draining, detail, None)
+            (Word::Draining, detail)
         }
         ClaimState::Releasing(reason) => {
             let detail =
                 format!("node {node} has released {block} ({reason}); its removal is not proven yet");
-            (Word::Releasing, detail, None)
+            (Word::Releasing, detail)
         }
         ClaimState::Cooling(reason) => {
-            let until = world.cooled_at(claim);
             let end = until.map_or("until its unreadable pool is corrected".to_owned(), |until| {
                 format!("until {until} or soon after")
             });
-            (Word::Cooling, format!("{block} of node {node} cools ({reason}) {end}"), until)
+            (Word::Cooling, format!("{block} of node {node} cools ({reason}) {end}"))
         }
     };
     let range = if asked.covers(block) { block } else { asked };
