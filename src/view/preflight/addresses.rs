@@ -36,33 +36,30 @@ pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines
 }
 
 fn taken_ranges(world: &World, installation: &Installation, lines: &mut Lines) {
+    let is_foreign = |node: &NodeName, cidr: Cidr| {
+        world.ledger().pools_over(cidr).next().is_some()
+            && !world.claims_over(cidr).any(|known| known.claim.node == *node)
+    };
     let mut on_nodes = BTreeMap::<&NodeName, Cidr>::new();
     for node in world.nodes() {
-        let is_foreign = |cidr: &&Cidr| {
-            world.ledger().pools_over(**cidr).next().is_some()
-                && !world.claims_over(**cidr).any(|known| known.claim.node == node.name)
-        };
-        on_nodes
-            .extend(publisher::pod_cidrs_of(node).iter().find(is_foreign).map(|cidr| (&node.name, *cidr)));
+        let mut cidrs = publisher::pod_cidrs_of(node).iter();
+        let foreign = cidrs.find(|cidr| is_foreign(&node.name, **cidr));
+        on_nodes.extend(foreign.map(|cidr| (&node.name, *cidr)));
     }
     let pairs =
         |found: &BTreeMap<&NodeName, Cidr>| ten_of(found.iter().map(|(node, cidr)| format!("{node} {cidr}")));
     if !on_nodes.is_empty() {
+        let n_nodes = counted(on_nodes.len(), "Node");
         lines.warn(
             Point::PodCidrs,
-            format!(
-                "{} with spec.podCIDRs in the pools: {}",
-                counted(on_nodes.len(), "Node"),
-                pairs(&on_nodes)
-            ),
+            format!("{n_nodes} with spec.podCIDRs in the pools: {}", pairs(&on_nodes)),
             "Add these ranges to `exclude` of the pool, or recreate the Nodes without podCIDRs.",
         );
     }
     let mut on_carriers = BTreeMap::<&NodeName, Cidr>::new();
     for (cidr, occupant) in world.ledger().entries() {
         let Occupant::Carried(node) = occupant else { continue };
-        let is_in_pool = world.ledger().pools_over(cidr).next().is_some();
-        if is_in_pool && !world.claims_over(cidr).any(|known| known.claim.node == *node) {
+        if is_foreign(node, cidr) {
             on_carriers.entry(node).or_insert(cidr);
         }
     }
@@ -74,13 +71,10 @@ fn taken_ranges(world: &World, installation: &Installation, lines: &mut Lines) {
         );
     }
     if !on_carriers.is_empty() {
+        let n_nodes = counted(on_carriers.len(), "CiliumNode");
         lines.warn(
             Point::PodCidrs,
-            format!(
-                "{} with addresses of the pools and without a claim: {}",
-                counted(on_carriers.len(), "CiliumNode"),
-                pairs(&on_carriers)
-            ),
+            format!("{n_nodes} with addresses of the pools and without a claim: {}", pairs(&on_carriers)),
             "The blocks of a pool among them become claims in the modes cluster-pool and kubernetes. Exclude all others.",
         );
     }
