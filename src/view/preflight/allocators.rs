@@ -1,6 +1,6 @@
 //! Other allocators: cilium-operator, kube-controller-manager and other CNIs.
 
-use super::points::{Lines, Point, mode};
+use super::points::{Lines, Point};
 use crate::model::counted::counted;
 use crate::model::installation::{DaemonSet, Installation, Process};
 use crate::model::names::{NodeName, ten_of};
@@ -51,7 +51,7 @@ fn cni_of(set: &DaemonSet) -> Option<&'static str> {
 }
 
 fn operator(world: &World, installation: &Installation, lines: &mut Lines) {
-    let mode = match mode(world) {
+    let mode = match world.mode().ipam_mode() {
         None => return,
         Some(mode @ (IpamMode::Crd | IpamMode::Kubernetes)) => {
             let text = format!("cilium-operator allocates nothing in the mode {}", mode.as_str());
@@ -111,7 +111,7 @@ fn controller_manager(world: &World, installation: &Installation, lines: &mut Li
     };
     let text = format!("{} runs with --allocate-node-cidrs", allocating.name);
     let remedy = "Start kube-controller-manager with --allocate-node-cidrs=false.";
-    match mode(world) {
+    match world.mode().ipam_mode() {
         Some(IpamMode::Kubernetes) => {
             lines.fail(
                 point,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::points::{Lines, Point, mode};
+use super::points::{Lines, Point};
 use crate::model::installation::Installation;
 use crate::model::names::ten_of;
 use crate::net::addresses::AddressSet;
@@ -27,7 +27,7 @@ pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines
         return;
     };
     ipam(world, lines);
-    let mode = mode(world);
+    let mode = world.mode().ipam_mode();
     // Pods of these modes have addresses outside of the range of their node.
     let has_free_pools = matches!(mode, Some(IpamMode::Crd | IpamMode::MultiPool));
     routing(settings, mode, lines);

@@ -2,9 +2,6 @@
 
 use crate::model::installation::Seen;
 use crate::model::stable_names;
-use crate::publisher::Mode;
-use crate::publisher::ipam_mode::IpamMode;
-use crate::world::World;
 
 stable_names! {
     /// A point that is looked at. The names are stable.
@@ -137,13 +134,5 @@ impl Lines {
                 None
             }
         }
-    }
-}
-
-/// The mode of Cilium, if it is one of the supported modes.
-pub(super) fn mode(world: &World) -> Option<IpamMode> {
-    match world.mode() {
-        Mode::Active(publisher) => Some(publisher.ipam_mode()),
-        Mode::Passive(_) => None,
     }
 }
