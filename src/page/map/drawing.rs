@@ -87,11 +87,12 @@ pub(super) const fn title(state: BlockState) -> &'static str {
 pub(super) fn content(family: &FamilyMap, range: &RangeMap, layout: &Layout, titles: Titles) -> Markup {
     let (mut paths, mut of_nodes) = (BTreeMap::<Paint, String>::new(), Vec::new());
     let mut pieces = Pieces { pieces: &range.pieces, at: 0 };
+    let pitch = layout.pitch();
     for line in &layout.lines {
         let LineKind::Row = line.kind else { continue };
         for (first, count, piece) in pieces.within(line) {
-            let mut path = String::new();
-            write_cells(&mut path, layout, line, first, count);
+            let (x, width) = (GUTTER + (first - line.first) * pitch, count * pitch);
+            let path = format!("M{x} {}h{width}v{pitch}h-{width}z", line.y);
             if titles == Titles::PerBlock && piece.block.node.is_some() {
                 of_nodes.push((Paint::of(&piece.block).class(), path, sentence(family, range, piece)));
             } else {
@@ -102,7 +103,7 @@ pub(super) fn content(family: &FamilyMap, range: &RangeMap, layout: &Layout, tit
     html! {
         @for (paint, path) in &paths { path class=(paint.class()) d=(path) {} }
         @for (class, path, title) in &of_nodes { path class=(class) d=(path) { title { (title) } } }
-        path class="grid" stroke-width=(gap(layout.pitch())) d=(grid(layout)) {}
+        path class="grid" stroke-width=(gap(pitch)) d=(grid(layout)) {}
         @for line in layout.lines.iter().filter(|line| line.kind != LineKind::Row) {
             (fold(family, range, line))
         }
@@ -135,13 +136,6 @@ impl<'a> Pieces<'a> {
     }
 }
 
-fn write_cells(path: &mut String, layout: &Layout, line: &Line, first: u128, count: u128) {
-    let pitch = layout.pitch();
-    let (x, width) = (GUTTER + (first - line.first) * pitch, count * pitch);
-    // A write to a string does not fail.
-    let _ = write!(path, "M{x} {}h{width}v{pitch}h-{width}z", line.y);
-}
-
 /// The width of the gap between blocks of this pitch.
 const fn gap(pitch: u128) -> u128 {
     match pitch {
@@ -160,6 +154,7 @@ fn grid(layout: &Layout) -> String {
     if gap(pitch) == 0 {
         return path;
     }
+    // A write to a string does not fail.
     for rows in layout.lines.chunk_by(|one, other| one.kind == other.kind && one.count == other.count) {
         let Some(first) = rows.first().filter(|line| line.kind == LineKind::Row) else { continue };
         let (height, width) = (rows.len() as u128 * pitch, first.count * pitch);
@@ -214,11 +209,8 @@ fn labels(family: &FamilyMap, range: &RangeMap, layout: &Layout) -> Markup {
 
 /// The position of the first address of the block with this number in a range.
 fn first_position(family: &FamilyMap, range: &RangeMap, number: u128) -> u128 {
-    range.cidr.first() + number * block_size(family)
-}
-
-fn block_size(family: &FamilyMap) -> u128 {
-    1 << (family.family.bits() - family.block_prefix).min(127)
+    let block_size = 1u128 << (family.family.bits() - family.block_prefix).min(127);
+    range.cidr.first() + number * block_size
 }
 
 /// A block in a sentence, for a picture without a script.
