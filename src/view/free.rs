@@ -155,26 +155,19 @@ pub fn findings(world: &World) -> Vec<Finding> {
             let Some(free) = free_blocks(world, pool, *family) else { continue };
             let useless = useless_blocks(world, pool, *family, &free);
             if !useless.is_empty() {
-                let message = if world.reader().gives_whole_blocks() {
+                let (reader, blocks, name) = (world.reader(), ten_of(useless), pool.name.as_str());
+                let message = if reader.gives_whole_blocks() {
                     format!(
-                        "agents in Cilium's mode {} use every address of a block, and these blocks have \
-                         excluded or reserved addresses; nodes don't get them: {}; exclude whole blocks",
-                        world.reader(),
-                        ten_of(useless)
+                        "agents in Cilium's mode {reader} use every address of a block, and these blocks have \
+                         excluded or reserved addresses; nodes don't get them: {blocks}; exclude whole blocks"
                     )
                 } else {
                     format!(
-                        "these blocks have only addresses of nodes themselves, and nodes don't get them: {}; \
-                         exclude the network of the nodes, or remove it from `cidrs`",
-                        ten_of(useless)
+                        "these blocks have only addresses of nodes themselves, and nodes don't get them: \
+                         {blocks}; exclude the network of the nodes, or remove it from `cidrs`"
                     )
                 };
-                findings.push(Finding::new(
-                    FindingKind::ForeignAddresses,
-                    Kind::Pool,
-                    pool.name.as_str(),
-                    message,
-                ));
+                findings.push(Finding::new(FindingKind::ForeignAddresses, Kind::Pool, name, message));
             }
         }
     }

@@ -62,9 +62,11 @@ pub fn node_state(world: &World, node: &NodeName) -> NodeState {
     }
 }
 
-/// Whether the node asks for a block that none of its pools has.
+/// Whether the node asks for a block that none of its pools has. If a claim of the node can't be read, its needs follow
+/// from the claim's last readable version, which not every process has seen.
 fn lacks_block(world: &World, node: &NodeName) -> bool {
-    world.serving(node).is_some_and(Serving::waits_for_capacity) && !has_unreadable(world, node)
+    world.serving(node).is_some_and(Serving::waits_for_capacity)
+        && world.unreadable_claims_of(node).next().is_none()
 }
 
 stable_names! {
@@ -125,12 +127,6 @@ fn asks_for(world: &World, node: &NodeName, pool: &PoolName) -> bool {
 /// The carrier of a node, if it can be read.
 pub(super) fn readable_carrier<'a>(world: &'a World, node: &NodeName) -> Option<Carrier<'a>> {
     world.carrier(node).filter(|of| !world.is_unreadable(of.kind(), node.as_str()))
-}
-
-/// Whether a claim of the node can't be read. The needs of the node then follow from the claim's last readable
-/// version, which not every process has seen.
-fn has_unreadable(world: &World, node: &NodeName) -> bool {
-    world.unreadable_claims_of(node).next().is_some()
 }
 
 /// Whether the CiliumNode has a published block of ours, by the objects that can be read.

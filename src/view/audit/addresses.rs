@@ -13,6 +13,7 @@ use crate::net::cidr::Cidr;
 use crate::world::World;
 
 const POD: &str = "Pod";
+const CILIUM_NODE: &str = Kind::CiliumNode.as_str();
 
 pub(super) fn look(world: &World, pods: &[PodAddresses], found: &mut Found) {
     for node in world.nodes() {
@@ -46,13 +47,7 @@ fn used_outside_claims(world: &World, node: &NodeName, found: &mut Found) {
     }
     if !used.is_empty() {
         let cause = "its agent reports addresses in use that no claim of the node has".to_owned();
-        found.add(
-            Check::UsedOutsideClaims,
-            Kind::CiliumNode.as_str(),
-            node.as_str(),
-            cause,
-            ten_of(used.iter()),
-        );
+        found.add(Check::UsedOutsideClaims, CILIUM_NODE, node.as_str(), cause, ten_of(used.iter()));
     }
 }
 
