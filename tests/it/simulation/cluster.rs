@@ -79,141 +79,75 @@ pub(super) enum Pace {
 /// One event. A number selects one of the things that there are, modulo their number.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    NodeJoins {
-        node: u8,
-        zone: u8,
-        own_address: Option<u8>,
-    },
-    NodeIsRelabelled {
-        node: u8,
-        zone: u8,
-    },
+    /// A Node is created. One of its own addresses may be among those for pods.
+    NodeJoins { node: u8, zone: u8, own_address: Option<u8> },
+    /// Its zone changes.
+    NodeIsRelabelled { node: u8, zone: u8 },
     /// It is marked for deletion, and a finalizer keeps it.
-    NodeIsBeingDeleted {
-        node: u8,
-    },
+    NodeIsBeingDeleted { node: u8 },
     /// It is deleted; its machine keeps running for a while.
-    NodeIsDeleted {
-        node: u8,
-    },
-    AgentStarts {
-        node: u8,
-    },
-    AgentLooks {
-        node: u8,
-    },
-    PodsAreWanted {
-        node: u8,
-        pods: u8,
-        from: u8,
-    },
-    AgentReports {
-        node: u8,
-    },
+    NodeIsDeleted { node: u8 },
+    /// It creates its CiliumNode, if there is none.
+    AgentStarts { node: u8 },
+    /// It reads the present version of its carrier.
+    AgentLooks { node: u8 },
+    /// Pods of a node start and terminate until this many run; `from` varies which.
+    PodsAreWanted { node: u8, pods: u8, from: u8 },
+    /// It writes its report.
+    AgentReports { node: u8 },
     /// Its process exits, and another of this agent version starts. Its pods keep running.
-    AgentRestarts {
-        node: u8,
-        release: u8,
-    },
+    AgentRestarts { node: u8, release: u8 },
     /// It has restored its pods.
-    AgentIsReady {
-        node: u8,
-    },
-    CiliumNodeIsDeleted {
-        node: u8,
-    },
-    PoolIsMade {
-        pool: u8,
-        shape: Shape,
-    },
-    PoolIsEdited {
-        pool: u8,
-        shape: Shape,
-    },
-    PoolIsDeleted {
-        pool: u8,
-    },
+    AgentIsReady { node: u8 },
+    /// A user deletes it.
+    CiliumNodeIsDeleted { node: u8 },
+    /// A user creates it.
+    PoolIsMade { pool: u8, shape: Shape },
+    /// A user gives it another shape.
+    PoolIsEdited { pool: u8, shape: Shape },
+    /// A user deletes it; its finalizer may keep it.
+    PoolIsDeleted { pool: u8 },
     /// All of its ranges get the state `Draining`.
-    PoolDrains {
-        pool: u8,
-    },
+    PoolDrains { pool: u8 },
     /// Removed with its finalizer while nodes hold its blocks, and recreated.
-    PoolIsReplaced {
-        pool: u8,
-        shape: Shape,
-    },
+    PoolIsReplaced { pool: u8, shape: Shape },
     /// Another leader makes it, or in *Other writers* a person, for a node that has a carrier.
-    ClaimIsMade {
-        node: u8,
-        at: Place,
-        bits: u8,
-    },
+    ClaimIsMade { node: u8, at: Place, bits: u8 },
     /// By a user; its finalizer keeps it.
-    ClaimIsDeleted {
-        claim: u8,
-    },
+    ClaimIsDeleted { claim: u8 },
     /// Another writer removes it with its finalizer.
-    ClaimIsRemoved {
-        claim: u8,
-    },
+    ClaimIsRemoved { claim: u8 },
     /// Another act of a person or program.
     Hand(Hand),
-    TimePasses {
-        seconds: u8,
-    },
-    News {
-        replica: u8,
-        kind: Kind,
-        events: u8,
-    },
-    Relist {
-        replica: u8,
-        kind: Kind,
-    },
+    /// All clocks advance.
+    TimePasses { seconds: u8 },
+    /// A replica receives events of a kind, at most this many.
+    News { replica: u8, kind: Kind, events: u8 },
+    /// The watch of a kind breaks and lists anew.
+    Relist { replica: u8, kind: Kind },
     /// The watch of a kind is silent from now on, while the others continue.
-    GoesDeaf {
-        replica: u8,
-        kind: Kind,
-    },
-    HearsAgain {
-        replica: u8,
-    },
+    GoesDeaf { replica: u8, kind: Kind },
+    /// All of its watches continue.
+    HearsAgain { replica: u8 },
     /// It sees news of the agents' Pods.
-    AgentNewsArrives {
-        replica: u8,
-        events: u8,
-    },
+    AgentNewsArrives { replica: u8, events: u8 },
     /// It sees no more news of the agents' Pods.
-    GoesDeafToAgents {
-        replica: u8,
-    },
-    Restart {
-        replica: u8,
-    },
-    Decision {
-        replica: u8,
-        decisions: u8,
-    },
-    WriteProceeds {
-        replica: u8,
-        write: u8,
-    },
-    AnswerIsLost {
-        replica: u8,
-        write: u8,
-    },
-    WriteIsRefused {
-        replica: u8,
-        write: u8,
-    },
+    GoesDeafToAgents { replica: u8 },
+    /// Its process exits, and another starts.
+    Restart { replica: u8 },
+    /// It makes decisions, at most this many.
+    Decision { replica: u8, decisions: u8 },
+    /// A request gets one stage further.
+    WriteProceeds { replica: u8, write: u8 },
+    /// The outcome of a request is unknown.
+    AnswerIsLost { replica: u8, write: u8 },
+    /// The server refuses a write, as if it were overloaded.
+    WriteIsRefused { replica: u8, write: u8 },
     /// A request that its sender has given up reaches the server after all.
-    StrayArrives {
-        stray: u8,
-    },
+    StrayArrives { stray: u8 },
     /// A replica receives all news, makes all decisions, and completes all its writes.
-    ReplicaWorks {
-        replica: u8,
-    },
+    ReplicaWorks { replica: u8 },
+    /// Everything that is under way completes.
     Rest,
 }
 
