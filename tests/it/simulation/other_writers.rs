@@ -4,68 +4,23 @@
 //! The judge has one excuse: nothing is promised of a tainted node, which such a writer has touched. No other node
 //! suffers: every promise holds for each of them, and between any two of them (`rules/taint.rs`).
 
-use cilium_node_ipam::net::cidr::Family;
-use cilium_node_ipam::publisher::static_mode::NodeField;
-use proptest::strategy::Strategy;
-
-use super::cluster::{Pace, Suite};
-use super::mode::Mode;
-use super::script;
-use super::searches::Search;
+use super::cluster::Suite;
+use super::mode::Mode::{ClusterPool, Crd, MultiPool};
+use super::searches::{BOTH, KUBERNETES, Search, V4, forced, wild};
 
 /// Every search. Each has a test of its name.
 pub(super) const OTHER_WRITERS: [Search; 5] = [
-    Search {
-        name: "three_replicas_let_no_other_node_suffer",
-        suite: Suite::OtherWriters,
-        mode: Mode::Crd,
-        n_replicas: 3,
-        pace: Pace::Wild,
-        families: &Family::ALL,
-        scripts: || script::forced(Suite::OtherWriters, 400).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "one_replica_lets_no_other_node_suffer",
-        suite: Suite::OtherWriters,
-        mode: Mode::Crd,
-        n_replicas: 1,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::wild(Suite::OtherWriters, 300).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "multi_pool_two_replicas_let_no_other_node_suffer",
-        suite: Suite::OtherWriters,
-        mode: Mode::MultiPool,
-        n_replicas: 2,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::forced(Suite::OtherWriters, 400).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "cluster_pool_two_replicas_let_no_other_node_suffer",
-        suite: Suite::OtherWriters,
-        mode: Mode::ClusterPool,
-        n_replicas: 2,
-        pace: Pace::Wild,
-        families: &Family::ALL,
-        scripts: || script::forced(Suite::OtherWriters, 400).boxed(),
-        n_cases: 20,
-    },
-    Search {
-        name: "kubernetes_two_replicas_let_no_other_node_suffer",
-        suite: Suite::OtherWriters,
-        mode: Mode::Kubernetes(NodeField::Spec),
-        n_replicas: 2,
-        pace: Pace::Wild,
-        families: &[Family::V4],
-        scripts: || script::forced(Suite::OtherWriters, 400).boxed(),
-        n_cases: 20,
-    },
+    disturbed(forced("three_replicas_let_no_other_node_suffer", Crd, 3, BOTH)),
+    disturbed(wild("one_replica_lets_no_other_node_suffer", Crd, 1, V4)),
+    disturbed(forced("multi_pool_two_replicas_let_no_other_node_suffer", MultiPool, 2, V4)),
+    disturbed(forced("cluster_pool_two_replicas_let_no_other_node_suffer", ClusterPool, 2, BOTH)),
+    disturbed(forced("kubernetes_two_replicas_let_no_other_node_suffer", KUBERNETES, 2, V4)),
 ];
+
+/// The same search, with other writers.
+const fn disturbed(search: Search) -> Search {
+    Search { suite: Suite::OtherWriters, ..search }
+}
 
 #[test]
 fn three_replicas_let_no_other_node_suffer() {

@@ -11,11 +11,22 @@ use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use self::episodes::{Force, covering, crossing, given_by_others, taking_back, two_views};
+use self::episodes::{covering, crossing, given_by_others, taking_back, two_views};
 use super::cluster::{Given, Hand, N_NODES, N_POOLS, Place, Setup, Step, Suite};
 use super::pools::shape;
 
 mod episodes;
+
+/// The kinds of events in a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Events {
+    /// Acts of users and agents only.
+    Calm,
+    /// All kinds of events but [`force`].
+    Wild,
+    /// All kinds of events: claims come to overlap.
+    Forced,
+}
 
 /// The properties that all steps of a script share.
 #[derive(Debug, Clone)]
@@ -323,49 +334,33 @@ fn machinery(profile: &Profile) -> Steps {
 /// The weight of single steps; each kind of episode has the weight 1.
 const STEPS_PER_EPISODE: u32 = 60;
 
-fn script(
-    steps: impl Fn(&Profile) -> Steps + 'static,
-    length: usize,
-    episodes: Option<(Suite, Force)>,
-) -> impl Strategy<Value = Vec<Step>> {
+/// Scripts of at most `2 * length` pieces, each a step or an episode.
+pub(super) fn script(events: Events, suite: Suite, length: usize) -> impl Strategy<Value = Vec<Step>> {
     profile().prop_flat_map(move |profile| {
-        let steps = Union::new_weighted(steps(&profile)).prop_map(|step| vec![step]);
-        let pieces = match episodes {
-            None => steps.boxed(),
-            Some((suite, force)) => {
-                let mut pieces = vec![
-                    (STEPS_PER_EPISODE, steps.boxed()),
-                    (1, two_views(&profile, force)),
-                    (1, taking_back(&profile)),
-                    (1, given_by_others(&profile, suite)),
-                ];
-                if force == Force::Used {
-                    pieces.push((1, crossing(&profile)));
-                    pieces.push((1, covering(&profile)));
-                }
-                Union::new_weighted(pieces).boxed()
+        let mut steps = life(&profile);
+        if events != Events::Calm {
+            steps.extend([machinery(&profile), beside(&profile, suite)].concat());
+        }
+        if events == Events::Forced {
+            steps.extend(force(&profile, suite));
+        }
+        let steps = Union::new_weighted(steps).prop_map(|step| vec![step]).boxed();
+        let pieces = if events == Events::Calm {
+            steps
+        } else {
+            let mut pieces = vec![
+                (STEPS_PER_EPISODE, steps),
+                (1, two_views(&profile, events)),
+                (1, taking_back(&profile)),
+                (1, given_by_others(&profile, suite)),
+            ];
+            if events == Events::Forced {
+                pieces.push((1, crossing(&profile)));
+                pieces.push((1, covering(&profile)));
             }
+            Union::new_weighted(pieces).boxed()
         };
         proptest::collection::vec(pieces, 1..=2 * length)
             .prop_map(|pieces| pieces.into_iter().flatten().collect())
     })
-}
-
-/// Acts of users and agents only.
-pub(super) fn calm(length: usize) -> impl Strategy<Value = Vec<Step>> {
-    script(life, length, None)
-}
-
-/// All kinds of events but [`force`].
-pub(super) fn wild(suite: Suite, length: usize) -> impl Strategy<Value = Vec<Step>> {
-    let steps = move |profile: &Profile| [life(profile), machinery(profile), beside(profile, suite)].concat();
-    script(steps, length, Some((suite, Force::None)))
-}
-
-/// All kinds of events: claims come to overlap.
-pub(super) fn forced(suite: Suite, length: usize) -> impl Strategy<Value = Vec<Step>> {
-    let steps = move |profile: &Profile| {
-        [life(profile), machinery(profile), beside(profile, suite), force(profile, suite)].concat()
-    };
-    script(steps, length, Some((suite, Force::Used)))
 }

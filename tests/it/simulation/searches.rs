@@ -11,30 +11,64 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::publisher::static_mode::NodeField;
-use proptest::strategy::BoxedStrategy;
+use proptest::strategy::{BoxedStrategy, Strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use super::cluster::{Cluster, Pace, Setting, Step, Suite};
 use super::mode::Mode;
 use super::other_writers::OTHER_WRITERS;
 use super::promises::PROMISES;
+use super::script::{Events, script};
 
 /// The number of seeds between two lines of a long search.
 const PROGRESS: u64 = 500;
 
+/// The families of a search.
+pub(super) const V4: &[Family] = &[Family::V4];
+pub(super) const BOTH: &[Family] = &Family::ALL;
+/// [`Search::setting`] gives some seeds the other field.
+pub(super) const KUBERNETES: Mode = Mode::Kubernetes(NodeField::Spec);
+
 /// One search.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Search {
     /// The test that runs it.
     pub(super) name: &'static str,
     pub(super) suite: Suite,
     pub(super) mode: Mode,
     pub(super) n_replicas: usize,
-    pub(super) pace: Pace,
     pub(super) families: &'static [Family],
-    pub(super) scripts: fn() -> BoxedStrategy<Vec<Step>>,
+    pub(super) events: Events,
+    /// The length of its scripts: half of their maximum number of pieces.
+    pub(super) length: usize,
     /// How many seeds `make check` runs.
     pub(super) n_cases: u64,
+}
+
+/// A search of *Promises* with one replica that nothing disturbs.
+pub(super) const fn calm(name: &'static str, mode: Mode, families: &'static [Family]) -> Search {
+    Search { events: Events::Calm, length: 60, ..wild(name, mode, 1, families) }
+}
+
+/// A search of *Promises*.
+pub(super) const fn wild(
+    name: &'static str,
+    mode: Mode,
+    n_replicas: usize,
+    families: &'static [Family],
+) -> Search {
+    let (suite, events, length) = (Suite::Promises, Events::Wild, 200 + 100 * n_replicas);
+    Search { name, suite, mode, n_replicas, families, events, length, n_cases: 20 }
+}
+
+/// A search of *Promises* in which claims come to overlap.
+pub(super) const fn forced(
+    name: &'static str,
+    mode: Mode,
+    n_replicas: usize,
+    families: &'static [Family],
+) -> Search {
+    Search { events: Events::Forced, length: 400, ..wild(name, mode, n_replicas, families) }
 }
 
 /// Every search of both suites.
@@ -60,11 +94,12 @@ impl Search {
             Mode::Kubernetes(_) if seed % 3 == 2 => Mode::Kubernetes(NodeField::Annotations),
             mode => mode,
         };
-        Setting { mode, ..setting(self.suite, self.n_replicas, self.pace, self.families) }
+        let pace = if self.events == Events::Calm { Pace::Calm } else { Pace::Wild };
+        Setting { mode, ..setting(self.suite, self.n_replicas, pace, self.families) }
     }
 
     pub(super) fn scripts(&self) -> BoxedStrategy<Vec<Step>> {
-        (self.scripts)()
+        script(self.events, self.suite, self.length).boxed()
     }
 
     /// Runs the search called `name`, and panics with the failure that it finds.

@@ -10,23 +10,16 @@ use proptest::strategy::Union;
 
 use super::super::cluster::{Hand, Place, Step, Suite};
 use super::super::pools::{Shape, shape};
-use super::{Profile, Steps, given, release};
-
-/// Whether claims come to overlap in a script.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Force {
-    None,
-    Used,
-}
+use super::{Events, Profile, Steps, given, release};
 
 /// Two replicas, each deaf to some kinds at its own time, while a few events happen to one or two nodes.
-pub(super) fn two_views(profile: &Profile, force: Force) -> BoxedStrategy<Vec<Step>> {
+pub(super) fn two_views(profile: &Profile, of_script: Events) -> BoxedStrategy<Vec<Step>> {
     let profile = profile.clone();
     (0u8..3, 1u8..3, 0..profile.n_nodes, 0..profile.n_nodes)
         .prop_flat_map(move |(one, distance, node, other)| {
             let views = [one, one + distance];
             let beginning = proptest::collection::vec(node_begins(node), 0..=1);
-            let event = || Union::new_weighted(events(&profile, force, [node, other], views));
+            let event = || Union::new_weighted(events(&profile, of_script, [node, other], views));
             (beginning, lag(views[0]), proptest::collection::vec(event(), 1..=4), lag(views[1]), {
                 proptest::collection::vec(event(), 2..=10)
             })
@@ -107,7 +100,7 @@ pub(super) fn covering(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
                     Step::NodeJoins { node, zone: 0, own_address: None },
                 ]),
             ];
-            let event = || Union::new_weighted(events(&profile, Force::None, [node, node], [one, two]));
+            let event = || Union::new_weighted(events(&profile, Events::Wild, [node, node], [one, two]));
             (pods, lag(one), made, goes, proptest::collection::vec(event(), 0..=2), {
                 proptest::collection::vec(event(), 2..=10)
             })
@@ -249,7 +242,7 @@ fn node_begins(node: u8) -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// The events of an episode.
-fn events(profile: &Profile, force: Force, nodes: [u8; 2], replicas: [u8; 2]) -> Steps {
+fn events(profile: &Profile, of_script: Events, nodes: [u8; 2], replicas: [u8; 2]) -> Steps {
     let node = move || proptest::sample::select(nodes.to_vec());
     let replica = move || proptest::sample::select(replicas.to_vec());
     let kind = || proptest::sample::select(Kind::AS_LISTED.to_vec());
@@ -301,7 +294,7 @@ fn events(profile: &Profile, force: Force, nodes: [u8; 2], replicas: [u8; 2]) ->
         ),
         (2, prop_oneof![3 => 0u8..5, 1 => 30u8..60].prop_map(|seconds| Step::TimePasses { seconds }).boxed()),
     ];
-    if force == Force::Used {
+    if of_script == Events::Forced {
         let at = prop_oneof![any::<u8>().prop_map(Place::Over), Just(Place::Next)];
         steps.extend([
             (
