@@ -7,6 +7,8 @@
 //! The events are [`life`] (users and agents), [`machinery`] (network and processes), [`surroundings`], [`force`], and
 //! in one suite [`other_writers`]. Episodes (`episodes`) are sequences of them.
 
+use std::fmt;
+
 use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
 use proptest::strategy::Union;
@@ -94,6 +96,27 @@ fn profile() -> impl Strategy<Value = Profile> {
 
 type Steps = Vec<(u32, BoxedStrategy<Step>)>;
 
+/// The events that are made of these values, with a weight.
+fn weighted<V: fmt::Debug, E: fmt::Debug>(
+    weight: u32,
+    values: impl Strategy<Value = V> + 'static,
+    event: impl Fn(V) -> E + 'static,
+) -> (u32, BoxedStrategy<E>) {
+    (weight, values.prop_map(event).boxed())
+}
+
+fn wants((node, pods, from): (u8, u8, u8)) -> Step {
+    Step::PodsAreWanted { node, pods, from }
+}
+
+fn hears((replica, kind, events): (u8, Kind, u8)) -> Step {
+    Step::News { replica, kind, events }
+}
+
+fn breaks((kind, which, field): (Kind, u8, u8)) -> Hand {
+    Hand::ObjectBreaks { kind, which, field }
+}
+
 /// The version of an agent that restarts: mostly the newest.
 fn release() -> impl Strategy<Value = u8> {
     prop_oneof![10 => Just(0u8), 1 => Just(1), 1 => Just(2)]
@@ -121,48 +144,29 @@ fn life(profile: &Profile) -> Steps {
     let pools = |usual| profile.often.weight(Often::Pools, usual);
     let force = |usual| profile.often.weight(Often::Force, usual);
     vec![
-        (
+        weighted(
             nodes(8),
-            (node(), 0u8..2, proptest::option::weighted(0.15, any::<u8>()))
-                .prop_map(|(node, zone, own_address)| Step::NodeJoins { node, zone, own_address })
-                .boxed(),
+            (node(), 0u8..2, proptest::option::weighted(0.15, any::<u8>())),
+            |(node, zone, own_address)| Step::NodeJoins { node, zone, own_address },
         ),
-        (nodes(10), node().prop_map(|node| Step::AgentStarts { node }).boxed()),
-        (3, (node(), 0u8..2).prop_map(|(node, zone)| Step::NodeIsRelabelled { node, zone }).boxed()),
-        (10, node().prop_map(|node| Step::AgentLooks { node }).boxed()),
-        (
-            10,
-            (node(), 0u8..30, any::<u8>())
-                .prop_map(|(node, pods, from)| Step::PodsAreWanted { node, pods, from })
-                .boxed(),
-        ),
+        weighted(nodes(10), node(), |node| Step::AgentStarts { node }),
+        weighted(3, (node(), 0u8..2), |(node, zone)| Step::NodeIsRelabelled { node, zone }),
+        weighted(10, node(), |node| Step::AgentLooks { node }),
+        weighted(10, (node(), 0u8..30, any::<u8>()), wants),
         // Few pods remain, so that blocks are reclaimed.
-        (
-            5,
-            (node(), 0u8..5, any::<u8>())
-                .prop_map(|(node, pods, from)| Step::PodsAreWanted { node, pods, from })
-                .boxed(),
-        ),
-        (10, node().prop_map(|node| Step::AgentReports { node }).boxed()),
-        (3, (node(), release()).prop_map(|(node, release)| Step::AgentRestarts { node, release }).boxed()),
-        (8, node().prop_map(|node| Step::AgentIsReady { node }).boxed()),
-        (nodes(2), node().prop_map(|node| Step::CiliumNodeIsDeleted { node }).boxed()),
-        (1, node().prop_map(|node| Step::NodeIsBeingDeleted { node }).boxed()),
-        (nodes(3), node().prop_map(|node| Step::NodeIsDeleted { node }).boxed()),
-        (
-            pools(8),
-            (pool(), shape(sizes.clone())).prop_map(|(pool, shape)| Step::PoolIsMade { pool, shape }).boxed(),
-        ),
-        (5, (pool(), shape(sizes)).prop_map(|(pool, shape)| Step::PoolIsEdited { pool, shape }).boxed()),
-        (pools(2), pool().prop_map(|pool| Step::PoolIsDeleted { pool }).boxed()),
-        (pools(2), pool().prop_map(|pool| Step::PoolDrains { pool }).boxed()),
-        (force(1), any::<u8>().prop_map(|claim| Step::ClaimIsDeleted { claim }).boxed()),
-        (
-            3,
-            prop_oneof![5 => 0u8..10, 1 => 30u8..100]
-                .prop_map(|seconds| Step::TimePasses { seconds })
-                .boxed(),
-        ),
+        weighted(5, (node(), 0u8..5, any::<u8>()), wants),
+        weighted(10, node(), |node| Step::AgentReports { node }),
+        weighted(3, (node(), release()), |(node, release)| Step::AgentRestarts { node, release }),
+        weighted(8, node(), |node| Step::AgentIsReady { node }),
+        weighted(nodes(2), node(), |node| Step::CiliumNodeIsDeleted { node }),
+        weighted(1, node(), |node| Step::NodeIsBeingDeleted { node }),
+        weighted(nodes(3), node(), |node| Step::NodeIsDeleted { node }),
+        weighted(pools(8), (pool(), shape(sizes.clone())), |(pool, shape)| Step::PoolIsMade { pool, shape }),
+        weighted(5, (pool(), shape(sizes)), |(pool, shape)| Step::PoolIsEdited { pool, shape }),
+        weighted(pools(2), pool(), |pool| Step::PoolIsDeleted { pool }),
+        weighted(pools(2), pool(), |pool| Step::PoolDrains { pool }),
+        weighted(force(1), any::<u8>(), |claim| Step::ClaimIsDeleted { claim }),
+        weighted(3, prop_oneof![5 => 0u8..10, 1 => 30u8..100], |seconds| Step::TimePasses { seconds }),
     ]
 }
 
@@ -186,26 +190,20 @@ fn surroundings(profile: &Profile) -> Steps {
     let replica = || 0u8..6;
     let setup = || proptest::sample::select(vec![Setup::Usual, Setup::Passive, Setup::Frozen]);
     let steps: Vec<(u32, BoxedStrategy<Hand>)> = vec![
-        (
+        weighted(
             1,
-            (0..profile.n_nodes, given(), number(), profile.sizes.0..=profile.sizes.1)
-                .prop_map(|(node, given, at, bits)| Hand::OthersGive { node, given, at, bits })
-                .boxed(),
+            (0..profile.n_nodes, given(), number(), profile.sizes.0..=profile.sizes.1),
+            |(node, given, at, bits)| Hand::OthersGive { node, given, at, bits },
         ),
-        (2, (kind(), number()).prop_map(|(kind, which)| Hand::ObjectIsTouched { kind, which }).boxed()),
-        (2, (kind(), number()).prop_map(|(kind, which)| Hand::FinalizerAppears { kind, which }).boxed()),
+        weighted(2, (kind(), number()), |(kind, which)| Hand::ObjectIsTouched { kind, which }),
+        weighted(2, (kind(), number()), |(kind, which)| Hand::FinalizerAppears { kind, which }),
         (1, Just(Hand::FinalizersGo).boxed()),
-        (
-            1,
-            (number(), number())
-                .prop_map(|(which, field)| Hand::ObjectBreaks { kind: Kind::Pool, which, field })
-                .boxed(),
-        ),
+        weighted(1, (Just(Kind::Pool), number(), number()), breaks),
         (2, Just(Hand::ObjectsAreMended).boxed()),
-        (1, kind().prop_map(|kind| Hand::PatchesAreUndone { kind }).boxed()),
+        weighted(1, kind(), |kind| Hand::PatchesAreUndone { kind }),
         (2, Just(Hand::PatchesWork).boxed()),
-        (1, setup().prop_map(|mode| Hand::ModeChanges { mode }).boxed()),
-        (2, replica().prop_map(|replica| Hand::ModeIsHeard { replica }).boxed()),
+        weighted(1, setup(), |mode| Hand::ModeChanges { mode }),
+        weighted(2, replica(), |replica| Hand::ModeIsHeard { replica }),
     ];
     of_hands(profile, steps)
 }
@@ -215,27 +213,19 @@ fn other_writers(profile: &Profile) -> Steps {
     let node = || 0..profile.n_nodes;
     let setup = || proptest::sample::select(vec![Setup::OnlyV4, Setup::OtherDefault]);
     let steps: Vec<(u32, BoxedStrategy<Hand>)> = vec![
-        (2, (node(), number()).prop_map(|(node, block)| Hand::BlockGoes { node, block }).boxed()),
-        (1, node().prop_map(|node| Hand::BlocksGo { node }).boxed()),
-        (1, (node(), number()).prop_map(|(node, entry)| Hand::EntryGoes { node, entry }).boxed()),
-        (
-            1,
-            (node(), number(), profile.sizes.0..=profile.sizes.1)
-                .prop_map(|(node, at, bits)| Hand::BlockAppears { node, at, bits })
-                .boxed(),
-        ),
-        (1, node().prop_map(|node| Hand::UseGoes { node }).boxed()),
-        (1, (node(), number()).prop_map(|(node, entry)| Hand::EntryIsMarked { node, entry }).boxed()),
-        (1, (node(), number()).prop_map(|(node, entry)| Hand::EntryIsOwned { node, entry }).boxed()),
-        (1, number().prop_map(|claim| Hand::ClaimIsReleased { claim }).boxed()),
-        (1, number().prop_map(|part| Hand::StoreIsRestored { part }).boxed()),
-        (
-            2,
-            (kind(), number(), number())
-                .prop_map(|(kind, which, field)| Hand::ObjectBreaks { kind, which, field })
-                .boxed(),
-        ),
-        (1, setup().prop_map(|mode| Hand::ModeChanges { mode }).boxed()),
+        weighted(2, (node(), number()), |(node, block)| Hand::BlockGoes { node, block }),
+        weighted(1, node(), |node| Hand::BlocksGo { node }),
+        weighted(1, (node(), number()), |(node, entry)| Hand::EntryGoes { node, entry }),
+        weighted(1, (node(), number(), profile.sizes.0..=profile.sizes.1), |(node, at, bits)| {
+            Hand::BlockAppears { node, at, bits }
+        }),
+        weighted(1, node(), |node| Hand::UseGoes { node }),
+        weighted(1, (node(), number()), |(node, entry)| Hand::EntryIsMarked { node, entry }),
+        weighted(1, (node(), number()), |(node, entry)| Hand::EntryIsOwned { node, entry }),
+        weighted(1, number(), |claim| Hand::ClaimIsReleased { claim }),
+        weighted(1, number(), |part| Hand::StoreIsRestored { part }),
+        weighted(2, (kind(), number(), number()), breaks),
+        weighted(1, setup(), |mode| Hand::ModeChanges { mode }),
     ];
     of_hands(profile, steps)
 }
@@ -255,17 +245,15 @@ fn force(profile: &Profile, suite: Suite) -> Steps {
     let (n_nodes, n_pools) = (profile.n_nodes, profile.n_pools);
     let sizes = profile.sizes.0..=profile.sizes.1;
     let mut steps: Steps = vec![
-        (
+        weighted(
             profile.often.weight(Often::Pools, 2),
-            (0..n_pools, shape(sizes.clone()))
-                .prop_map(|(pool, shape)| Step::PoolIsReplaced { pool, shape })
-                .boxed(),
+            (0..n_pools, shape(sizes.clone())),
+            |(pool, shape)| Step::PoolIsReplaced { pool, shape },
         ),
-        (
+        weighted(
             profile.often.weight(Often::Pools, 2),
-            (0..n_nodes, any::<u8>(), sizes)
-                .prop_map(|(node, at, bits)| Step::ClaimIsMade { node, at: Place::At(at), bits })
-                .boxed(),
+            (0..n_nodes, any::<u8>(), sizes),
+            |(node, at, bits)| Step::ClaimIsMade { node, at: Place::At(at), bits },
         ),
     ];
     if suite == Suite::OtherWriters {
@@ -281,52 +269,22 @@ fn machinery(profile: &Profile) -> Steps {
     let strays = |usual| profile.often.weight(Often::Strays, usual);
     let deafness = |usual| profile.often.weight(Often::Deafness, usual);
     vec![
-        (
-            45,
-            (replica(), kind(), 1u8..8)
-                .prop_map(|(replica, kind, events)| Step::News { replica, kind, events })
-                .boxed(),
-        ),
-        (4, (replica(), kind()).prop_map(|(replica, kind)| Step::Relist { replica, kind }).boxed()),
-        (
-            deafness(3),
-            (replica(), kind()).prop_map(|(replica, kind)| Step::GoesDeaf { replica, kind }).boxed(),
-        ),
-        (deafness(2), replica().prop_map(|replica| Step::HearsAgain { replica }).boxed()),
-        (
-            10,
-            (replica(), 1u8..8)
-                .prop_map(|(replica, events)| Step::AgentNewsArrives { replica, events })
-                .boxed(),
-        ),
-        (deafness(1), replica().prop_map(|replica| Step::GoesDeafToAgents { replica }).boxed()),
-        (strays(2), replica().prop_map(|replica| Step::Restart { replica }).boxed()),
-        (
-            25,
-            (replica(), 1u8..6)
-                .prop_map(|(replica, decisions)| Step::Decision { replica, decisions })
-                .boxed(),
-        ),
-        (
-            45,
-            (replica(), any::<u8>())
-                .prop_map(|(replica, write)| Step::WriteProceeds { replica, write })
-                .boxed(),
-        ),
-        (
-            strays(4),
-            (replica(), any::<u8>())
-                .prop_map(|(replica, write)| Step::AnswerIsLost { replica, write })
-                .boxed(),
-        ),
-        (
-            2,
-            (replica(), any::<u8>())
-                .prop_map(|(replica, write)| Step::WriteIsRefused { replica, write })
-                .boxed(),
-        ),
-        (4, any::<u8>().prop_map(|stray| Step::StrayArrives { stray }).boxed()),
-        (deafness(20), replica().prop_map(|replica| Step::ReplicaWorks { replica }).boxed()),
+        weighted(45, (replica(), kind(), 1u8..8), hears),
+        weighted(4, (replica(), kind()), |(replica, kind)| Step::Relist { replica, kind }),
+        weighted(deafness(3), (replica(), kind()), |(replica, kind)| Step::GoesDeaf { replica, kind }),
+        weighted(deafness(2), replica(), |replica| Step::HearsAgain { replica }),
+        weighted(10, (replica(), 1u8..8), |(replica, events)| Step::AgentNewsArrives { replica, events }),
+        weighted(deafness(1), replica(), |replica| Step::GoesDeafToAgents { replica }),
+        weighted(strays(2), replica(), |replica| Step::Restart { replica }),
+        weighted(25, (replica(), 1u8..6), |(replica, decisions)| Step::Decision { replica, decisions }),
+        weighted(45, (replica(), any::<u8>()), |(replica, write)| Step::WriteProceeds { replica, write }),
+        weighted(strays(4), (replica(), any::<u8>()), |(replica, write)| Step::AnswerIsLost {
+            replica,
+            write,
+        }),
+        weighted(2, (replica(), any::<u8>()), |(replica, write)| Step::WriteIsRefused { replica, write }),
+        weighted(4, any::<u8>(), |stray| Step::StrayArrives { stray }),
+        weighted(deafness(20), replica(), |replica| Step::ReplicaWorks { replica }),
         (1, Just(Step::Rest).boxed()),
     ]
 }

@@ -10,7 +10,7 @@ use proptest::strategy::Union;
 
 use super::super::cluster::{Hand, Place, Step, Suite};
 use super::super::pools::{Shape, shape};
-use super::{Events, Profile, Steps, given, release};
+use super::{Events, Profile, Steps, given, hears, kind, release, wants, weighted};
 
 /// Two replicas, each deaf to some kinds at its own time, while a few events happen to one or two nodes.
 pub(super) fn two_views(profile: &Profile, of_script: Events) -> BoxedStrategy<Vec<Step>> {
@@ -245,70 +245,32 @@ fn node_begins(node: u8) -> impl Strategy<Value = Vec<Step>> {
 fn events(profile: &Profile, of_script: Events, nodes: [u8; 2], replicas: [u8; 2]) -> Steps {
     let node = move || proptest::sample::select(nodes.to_vec());
     let replica = move || proptest::sample::select(replicas.to_vec());
-    let kind = || proptest::sample::select(Kind::AS_LISTED.to_vec());
     let sizes = || profile.sizes.0..=profile.sizes.1;
     let mut steps: Steps = vec![
-        (8, replica().prop_map(works).boxed()),
-        (
-            3,
-            (replica(), kind(), 1u8..8)
-                .prop_map(|(replica, kind, events)| Step::News { replica, kind, events })
-                .boxed(),
-        ),
-        (
-            2,
-            (replica(), 1u8..4)
-                .prop_map(|(replica, decisions)| Step::Decision { replica, decisions })
-                .boxed(),
-        ),
-        (
-            2,
-            (replica(), any::<u8>())
-                .prop_map(|(replica, write)| Step::WriteProceeds { replica, write })
-                .boxed(),
-        ),
-        (2, node().prop_map(|node| Step::AgentStarts { node }).boxed()),
-        (2, node().prop_map(|node| Step::AgentLooks { node }).boxed()),
-        (
-            2,
-            (node(), 0u8..30, any::<u8>())
-                .prop_map(|(node, pods, from)| Step::PodsAreWanted { node, pods, from })
-                .boxed(),
-        ),
-        (2, node().prop_map(|node| Step::AgentReports { node }).boxed()),
-        (1, (node(), release()).prop_map(|(node, release)| Step::AgentRestarts { node, release }).boxed()),
-        (1, node().prop_map(|node| Step::AgentIsReady { node }).boxed()),
-        (
-            1,
-            (replica(), 1u8..4)
-                .prop_map(|(replica, events)| Step::AgentNewsArrives { replica, events })
-                .boxed(),
-        ),
-        (2, node().prop_map(|node| Step::CiliumNodeIsDeleted { node }).boxed()),
-        (1, node().prop_map(|node| Step::NodeIsDeleted { node }).boxed()),
-        (
-            1,
-            (node(), 0u8..2)
-                .prop_map(|(node, zone)| Step::NodeJoins { node, zone, own_address: None })
-                .boxed(),
-        ),
-        (2, prop_oneof![3 => 0u8..5, 1 => 30u8..60].prop_map(|seconds| Step::TimePasses { seconds }).boxed()),
+        weighted(8, replica(), works),
+        weighted(3, (replica(), kind(), 1u8..8), hears),
+        weighted(2, (replica(), 1u8..4), |(replica, decisions)| Step::Decision { replica, decisions }),
+        weighted(2, (replica(), any::<u8>()), |(replica, write)| Step::WriteProceeds { replica, write }),
+        weighted(2, node(), |node| Step::AgentStarts { node }),
+        weighted(2, node(), |node| Step::AgentLooks { node }),
+        weighted(2, (node(), 0u8..30, any::<u8>()), wants),
+        weighted(2, node(), |node| Step::AgentReports { node }),
+        weighted(1, (node(), release()), |(node, release)| Step::AgentRestarts { node, release }),
+        weighted(1, node(), |node| Step::AgentIsReady { node }),
+        weighted(1, (replica(), 1u8..4), |(replica, events)| Step::AgentNewsArrives { replica, events }),
+        weighted(2, node(), |node| Step::CiliumNodeIsDeleted { node }),
+        weighted(1, node(), |node| Step::NodeIsDeleted { node }),
+        weighted(1, (node(), 0u8..2), |(node, zone)| Step::NodeJoins { node, zone, own_address: None }),
+        weighted(2, prop_oneof![3 => 0u8..5, 1 => 30u8..60], |seconds| Step::TimePasses { seconds }),
     ];
     if of_script == Events::Forced {
         let at = prop_oneof![any::<u8>().prop_map(Place::Over), Just(Place::Next)];
         steps.extend([
-            (
-                4,
-                (node(), at, sizes())
-                    .prop_map(|(node, at, bits)| Step::ClaimIsMade { node, at, bits })
-                    .boxed(),
-            ),
-            (
-                1,
-                (0..profile.n_pools, shape(sizes()))
-                    .prop_map(|(pool, shape)| Step::PoolIsReplaced { pool, shape })
-                    .boxed(),
-            ),
+            weighted(4, (node(), at, sizes()), |(node, at, bits)| Step::ClaimIsMade { node, at, bits }),
+            weighted(1, (0..profile.n_pools, shape(sizes())), |(pool, shape)| Step::PoolIsReplaced {
+                pool,
+                shape,
+            }),
         ]);
     }
     steps
