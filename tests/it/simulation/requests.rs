@@ -18,6 +18,7 @@ use cilium_node_ipam::wire::carrier_patch::{
     ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_query_patch, withdrawal_patch,
 };
 use cilium_node_ipam::wire::{block, pool};
+use serde_json::Value;
 
 use super::store::{Part, Precondition, Refusal, Store, Stored};
 
@@ -100,43 +101,28 @@ pub(super) fn serve(request: &Request, stage: &Stage, store: &mut Store) -> Stag
         Request::Read(_) => return Stage::Answered(Answer::Done, settle(request, store)),
         Request::Write(write) => write,
     };
+    let mut patch = |part, patch: &Value| {
+        let on = decided_on(write).expect("a patch is of an object");
+        store.patch(on.kind, &on.name, part, patch).map(|stored| answered(&stored))
+    };
     let done = match write {
         Write::CreateClaim(new) => {
             let json = serde_json::to_value(block::new_claim(new)).expect("it is plain data");
             store.create(Kind::Claim, json).map(|stored| answered(&stored))
         }
         Write::UpdateClaim(update) => serve_update(update, stage, store),
-        Write::Publish(publication) => {
-            let patch = merge_patch(publication, ManagedFields::Dropped);
-            store
-                .patch(publication.change.carrier_kind(), publication.node.as_str(), Part::Object, &patch)
-                .map(|stored| answered(&stored))
-        }
-        Write::BumpVersion(bump) => store
-            .patch(carrier_kind(bump.revision), bump.node.as_str(), Part::Object, &bump_version_patch(bump))
-            .map(|stored| answered(&stored)),
-        Write::UsageQuery(query) => store
-            .patch(Kind::CiliumNode, query.node.as_str(), part_of(&query.change), &usage_query_patch(query))
-            .map(|stored| answered(&stored)),
+        Write::Publish(publication) => patch(Part::Object, &merge_patch(publication, ManagedFields::Dropped)),
+        Write::BumpVersion(bump) => patch(Part::Object, &bump_version_patch(bump)),
+        Write::UsageQuery(query) => patch(part_of(&query.change), &usage_query_patch(query)),
         Write::Withdraw(withdrawal) => {
-            let part = part_of(&withdrawal.change);
-            let patch = withdrawal_patch(withdrawal, ManagedFields::Dropped);
-            store
-                .patch(Kind::CiliumNode, withdrawal.node.as_str(), part, &patch)
-                .map(|stored| answered(&stored))
+            patch(part_of(&withdrawal.change), &withdrawal_patch(withdrawal, ManagedFields::Dropped))
         }
         Write::CreateCiliumNode(new) => {
             store.create(Kind::CiliumNode, new_cilium_node(new)).map(|_| Stage::MustRead(Answer::Done))
         }
-        Write::PoolStatus(status) => store
-            .patch(Kind::Pool, status.pool.as_str(), Part::Status, &pool::status_patch(status))
-            .map(|stored| answered(&stored)),
-        Write::PoolFinalizers(finalizers) => store
-            .patch(Kind::Pool, finalizers.pool.as_str(), Part::Object, &pool::finalizers_patch(finalizers))
-            .map(|stored| answered(&stored)),
-        Write::ClaimStatus(status) => store
-            .patch(Kind::Claim, &block_name(status.cidr), Part::Status, &block::status_patch(status))
-            .map(|stored| answered(&stored)),
+        Write::PoolStatus(status) => patch(Part::Status, &pool::status_patch(status)),
+        Write::PoolFinalizers(finalizers) => patch(Part::Object, &pool::finalizers_patch(finalizers)),
+        Write::ClaimStatus(status) => patch(Part::Status, &block::status_patch(status)),
         Write::PodIpPool(write) => unreachable!("{}: an administrator creates it", write.name),
         Write::Frr(write) => unreachable!("{write}: no routes are exported"),
     };
