@@ -28,7 +28,7 @@ mod free;
 mod settled;
 mod taint;
 
-pub(super) use free::{blocks_of, is_given_out};
+pub(super) use free::{blocks_of, is_given_out, is_nowhere_else};
 pub(super) use settled::settled;
 pub(super) use taint::Taint;
 

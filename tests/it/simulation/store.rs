@@ -15,7 +15,8 @@ use cilium_node_ipam::model::claim::{Claim, block_name};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, Uid};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
-use cilium_node_ipam::model::observation::{Object, Observation, PoolObject};
+use cilium_node_ipam::model::observation::{Object, Observation};
+use cilium_node_ipam::model::pool::Pool;
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::Cidr;
@@ -236,9 +237,10 @@ impl Store {
         self.objects.keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect()
     }
 
-    pub(super) fn pools(&self) -> impl Iterator<Item = &PoolObject> {
+    /// All pools that can be read.
+    pub(super) fn pools(&self) -> impl Iterator<Item = &Pool> {
         self.of_kind(Kind::Pool).filter_map(|object| match object {
-            Object::Pool(pool) => Some(pool),
+            Object::Pool(object) => object.pool.as_ref().ok(),
             _ => None,
         })
     }

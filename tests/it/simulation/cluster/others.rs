@@ -11,7 +11,6 @@ use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::{Annotated, CiliumNode};
 use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
-use cilium_node_ipam::publisher::carried_by_cilium_node;
 use cilium_node_ipam::publisher::static_mode::NodeField;
 use serde_json::{Value, json};
 
@@ -123,8 +122,7 @@ impl Cluster {
     /// The CIDRs that another allocator gives to a node, if no other node has them.
     fn given(&self, name: &NodeName, given: Given, at: u8, bits: u8) -> Option<Vec<Cidr>> {
         let block = |family: Family, at: u8| {
-            let pools = self.store.pools().filter_map(|object| object.pool.as_ref().ok());
-            let of_pools = pools.flat_map(|pool| rules::blocks_of(&self.store, pool, family));
+            let of_pools = self.store.pools().flat_map(|pool| rules::blocks_of(&self.store, pool, family));
             let free: Vec<Cidr> = of_pools.filter(|block| self.is_free_for(name, *block)).collect();
             one_of(at, free.len()).map(|at| free[at])
         };
@@ -163,17 +161,7 @@ impl Cluster {
             }
             _ => false,
         };
-        self.store.names(Kind::Claim).len() == self.store.claims().count()
-            && self.store.claims().all(|claim| !claim.cidr.overlaps(cidr))
-            && self
-                .store
-                .cilium_nodes()
-                .all(|seen| !is_other(&seen.name) || !carried_by_cilium_node(seen).intersects(cidr))
-            && self
-                .store
-                .carriers()
-                .iter()
-                .all(|seen| !is_other(&seen.name) || blocks(seen).iter().all(|theirs| !theirs.overlaps(cidr)))
+        rules::is_nowhere_else(&self.store, name, cidr)
             && self.agents.iter().all(|(of, agent)| {
                 !is_other(of)
                     || agent.keeps().iter().all(|kept| !kept.overlaps(cidr))

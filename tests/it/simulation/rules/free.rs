@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use cilium_node_ipam::model::kind::Kind;
-use cilium_node_ipam::model::names::PodIpPoolName;
+use cilium_node_ipam::model::names::{NodeName, PodIpPoolName};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::pool::{Pool, RangeState};
 use cilium_node_ipam::net::addresses::AddressSet;
@@ -17,18 +17,14 @@ use super::Taint;
 
 /// The pools that select a node, in the order in which it asks them.
 pub(super) fn pools_of<'a>(store: &'a Store, node: &Node) -> Vec<&'a Pool> {
-    let mut pools: Vec<&Pool> = store
-        .pools()
-        .filter_map(|object| object.pool.as_ref().ok())
-        .filter(|pool| pool.selector.matches(&node.labels))
-        .collect();
+    let mut pools: Vec<&Pool> = store.pools().filter(|pool| pool.selector.matches(&node.labels)).collect();
     pools.sort_by_key(|pool| (-i64::from(pool.priority), pool.name.clone()));
     pools
 }
 
 /// Whether a pool gives out blocks of a range around this address.
 pub(in super::super) fn is_given_out(store: &Store, address: IpAddr) -> bool {
-    store.pools().filter_map(|object| object.pool.as_ref().ok()).any(|pool| {
+    store.pools().any(|pool| {
         pool.families
             .values()
             .flat_map(|ranges| &ranges.cidrs)
@@ -44,7 +40,6 @@ pub(in super::super) fn blocks_of(store: &Store, pool: &Pool, family: Family) ->
     }
     let older: Vec<Cidr> = store
         .pools()
-        .filter_map(|object| object.pool.as_ref().ok())
         .filter(|other| (other.created, &other.uid) < (pool.created, &pool.uid))
         .flat_map(|other| other.families.values().flat_map(|ranges| ranges.cidrs.keys().copied()))
         .collect();
@@ -73,20 +68,24 @@ pub(super) fn is_adoptable(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool
         store.mode != Mode::MultiPool || under.all(|entry| entry.pool == name)
     };
     let is_block = |pool: &&Pool| blocks_of(store, pool, cidr.family()).contains(&cidr);
-    let pools = || store.pools().filter_map(|object| object.pool.as_ref().ok()).filter(is_block);
-    let is_alone = store.names(Kind::Claim).len() == store.claims().count()
+    is_nowhere_else(store, &seen.name, cidr)
+        && blocks(seen).iter().all(|other| *other == cidr || !other.overlaps(cidr))
+        && !own_addresses(store).intersects(cidr)
+        && offered(seen).intersects(cidr)
+        && store.pools().filter(is_block).any(is_of_name)
+}
+
+/// Whether no claim has an address of a CIDR, and no carrier or CiliumNode of another node.
+pub(in super::super) fn is_nowhere_else(store: &Store, node: &NodeName, cidr: Cidr) -> bool {
+    store.names(Kind::Claim).len() == store.claims().count()
         && store.claims().all(|claim| !claim.cidr.overlaps(cidr))
         && store
             .cilium_nodes()
-            .all(|other| other.name == seen.name || !carried_by_cilium_node(other).intersects(cidr))
-        && store.carriers().iter().all(|other| {
-            other.name == seen.name || blocks(other).iter().all(|theirs| !theirs.overlaps(cidr))
-        })
-        && blocks(seen).iter().all(|other| *other == cidr || !other.overlaps(cidr));
-    is_alone
-        && !own_addresses(store).intersects(cidr)
-        && offered(seen).intersects(cidr)
-        && pools().any(is_of_name)
+            .all(|other| other.name == *node || !carried_by_cilium_node(other).intersects(cidr))
+        && store
+            .carriers()
+            .iter()
+            .all(|other| other.name == *node || blocks(other).iter().all(|theirs| !theirs.overlaps(cidr)))
 }
 
 /// How many addresses each free block of a pool offers.
