@@ -193,15 +193,26 @@ impl Agent {
         })
     }
 
-    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore: their pods lose their
-    /// network.
+    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore, except those that it lost
+    /// by itself: their pods lose their network.
     pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
-        by_model!(mut self, model => model.restore(at_most))
+        let mut lost = by_model!(mut self, model => {
+            if !model.goes_on() {
+                return Vec::new();
+            }
+            let mut lost: Vec<IpAddr> = model.not_restored().take(at_most).collect();
+            lost.retain(|address| !model.restores(*address));
+            lost
+        });
+        if let Model::Pools(model) = &self.model {
+            lost.retain(|address| !model.lost_by_itself.contains(address));
+        }
+        lost
     }
 
     /// Whether all of its pods are restored.
     pub(super) fn has_restored(&self) -> bool {
-        by_model!(self, model => model.has_restored())
+        by_model!(self, model => model.not_restored().next().is_none())
     }
 
     /// Takes its own addresses, after the pods have theirs, and is ready. Without those it is still starting.
@@ -243,4 +254,13 @@ impl Agent {
     pub(super) fn is_ready(&self) -> bool {
         by_model!(self, model => model.is_ready)
     }
+}
+
+/// The running pods that terminate, so that `n_wanted` are left: those with the highest addresses, or any.
+fn surplus(mut running: Vec<IpAddr>, n_wanted: usize, from: usize) -> impl Iterator<Item = IpAddr> {
+    if !from.is_multiple_of(2) && !running.is_empty() {
+        let n_running = running.len();
+        running.rotate_left(from % n_running);
+    }
+    running.into_iter().skip(n_wanted)
 }

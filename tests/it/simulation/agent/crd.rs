@@ -17,6 +17,7 @@ use cilium_node_ipam::net::cidr::{Cidr, Family};
 use serde_json::{Map, Value, json};
 
 use super::super::store::{Store, Stored};
+use super::surplus;
 
 /// Agents from this version on obey owners.
 const OBEYS_OWNERS: Release = Release::new(1, 13, 0);
@@ -154,18 +155,6 @@ impl Agent {
         self.has_pool
     }
 
-    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore: their pods lose their
-    /// network.
-    pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
-        if !self.goes_on() {
-            return Vec::new();
-        }
-        let is_left = |address: &&IpAddr| !self.given_out.contains(*address) && !self.is_own(**address);
-        let mut lost: Vec<IpAddr> = self.held.iter().filter(is_left).take(at_most).copied().collect();
-        lost.retain(|address| !self.restores(*address));
-        lost
-    }
-
     /// Restores a pod, if it can.
     pub(super) fn restores(&mut self, address: IpAddr) -> bool {
         let can_be = self.has_available(address) && !self.given_out.contains(&address);
@@ -177,9 +166,9 @@ impl Agent {
         can_be
     }
 
-    /// Whether all of its pods are restored.
-    pub(super) fn has_restored(&self) -> bool {
-        self.held.iter().all(|address| self.given_out.contains(address) || self.is_own(*address))
+    /// The addresses of pods that it has not restored.
+    pub(super) fn not_restored(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.held.difference(&self.given_out).copied().filter(|address| !self.is_own(*address))
     }
 
     fn is_own(&self, address: IpAddr) -> bool {
@@ -247,15 +236,10 @@ impl Agent {
     /// it takes and which pods terminate. An agent that is not ready starts none. Returns the addresses that are newly
     /// given out.
     pub(super) fn schedule(&mut self, from: usize) -> Vec<IpAddr> {
-        let mut running: Vec<IpAddr> =
+        let running: Vec<IpAddr> =
             self.held.iter().filter(|address| !self.is_own(**address)).copied().collect();
         let wanted = self.pods.saturating_sub(running.len());
-        // The pods with the highest addresses terminate, or any.
-        if !from.is_multiple_of(2) && !running.is_empty() {
-            let n_running = running.len();
-            running.rotate_left(from % n_running);
-        }
-        for ended in running.into_iter().skip(self.pods) {
+        for ended in surplus(running, self.pods, from) {
             self.ends(ended);
         }
         if !self.is_ready {

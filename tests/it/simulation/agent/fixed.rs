@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::super::mode::{Mode, blocks, given_of};
 use super::super::store::{Store, Stored};
+use super::surplus;
 
 /// One agent and the addresses of its pods.
 #[derive(Debug, Clone)]
@@ -136,16 +137,6 @@ impl Agent {
         self.keeps().any(|cidr| cidr.contains(address))
     }
 
-    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore.
-    pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
-        if !self.goes_on() {
-            return Vec::new();
-        }
-        let mut lost: Vec<IpAddr> = self.not_restored().take(at_most).collect();
-        lost.retain(|address| !self.restores(*address));
-        lost
-    }
-
     /// Restores a pod, if it can.
     pub(super) fn restores(&mut self, address: IpAddr) -> bool {
         let can_be = self.has_available(address);
@@ -157,12 +148,9 @@ impl Agent {
         can_be
     }
 
-    fn not_restored(&self) -> impl Iterator<Item = IpAddr> + '_ {
+    /// The addresses of pods that it has not restored.
+    pub(super) fn not_restored(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.held.difference(&self.given_out).copied()
-    }
-
-    pub(super) fn has_restored(&self) -> bool {
-        self.not_restored().next().is_none()
     }
 
     /// Is ready, once it has its CIDRs.
@@ -174,15 +162,10 @@ impl Agent {
     pub(super) fn schedule(&mut self, from: usize) -> Vec<IpAddr> {
         let mut newly = Vec::new();
         for family in self.families.clone() {
-            let mut running: Vec<IpAddr> =
+            let running: Vec<IpAddr> =
                 self.held.iter().copied().filter(|address| Family::of(*address) == family).collect();
             let wanted = self.pods.saturating_sub(running.len());
-            // The pods with the highest addresses terminate, or any.
-            if !from.is_multiple_of(2) && !running.is_empty() {
-                let n_running = running.len();
-                running.rotate_left(from % n_running);
-            }
-            for ended in running.into_iter().skip(self.pods) {
+            for ended in surplus(running, self.pods, from) {
                 self.ends(ended);
             }
             let free = if self.is_ready { self.free(family) } else { Vec::new() };

@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::mode::{OTHER_POOL, POOL, POOLS};
 use super::super::store::{Store, Stored};
+use super::surplus;
 
 mod cidrs;
 
@@ -58,7 +59,7 @@ pub(super) struct Agent {
     /// The CIDRs of its pods, whether the present process knows of them or not.
     of_pods: BTreeSet<Cidr>,
     /// Pods in CIDRs that the process before had taken again and not written: no later one can restore them.
-    lost_by_itself: BTreeSet<IpAddr>,
+    pub(super) lost_by_itself: BTreeSet<IpAddr>,
 }
 
 impl Agent {
@@ -151,17 +152,6 @@ impl Agent {
         self.taken_back.iter().any(|cidr| cidr.contains(address)) || self.lost_by_itself.contains(&address)
     }
 
-    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore, except those that it lost
-    /// by itself.
-    pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
-        if !self.goes_on() {
-            return Vec::new();
-        }
-        let mut lost: Vec<IpAddr> = self.not_restored().take(at_most).collect();
-        lost.retain(|address| !self.restores(*address) && !self.lost_by_itself.contains(address));
-        lost
-    }
-
     /// Restores a pod, if it can.
     pub(super) fn restores(&mut self, address: IpAddr) -> bool {
         let pool = self.pools.get_mut(self.name_of(address));
@@ -174,17 +164,14 @@ impl Agent {
         is_restored
     }
 
-    fn not_restored(&self) -> impl Iterator<Item = IpAddr> + '_ {
+    /// The addresses of pods that it has not restored.
+    pub(super) fn not_restored(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let is_used = |address: &IpAddr| {
             self.of_all()
                 .flat_map(|cidrs| &cidrs.allocators)
                 .any(|allocator| allocator.used.contains(address))
         };
         self.held.iter().copied().filter(move |address| !is_used(address))
-    }
-
-    pub(super) fn has_restored(&self) -> bool {
-        self.not_restored().next().is_none()
     }
 
     /// Is ready, once its start has continued. (It has an address of its own like any pod.)
@@ -224,15 +211,10 @@ impl Agent {
         let mut given_out = Vec::new();
         for (name, family) in shares.collect::<Vec<_>>() {
             let is_of = |address: &IpAddr| Family::of(*address) == family && self.name_of(*address) == name;
-            let mut running: Vec<IpAddr> = self.held.iter().copied().filter(is_of).collect();
+            let running: Vec<IpAddr> = self.held.iter().copied().filter(is_of).collect();
             let n_wanted = self.n_wanted(name);
             let wanted = n_wanted.saturating_sub(running.len());
-            // The pods with the highest addresses terminate, or any.
-            if !from.is_multiple_of(2) && !running.is_empty() {
-                let n_running = running.len();
-                running.rotate_left(from % n_running);
-            }
-            for ended in running.into_iter().skip(n_wanted) {
+            for ended in surplus(running, n_wanted, from) {
                 self.ends(ended);
             }
             if !self.is_ready {
