@@ -73,6 +73,7 @@ macro_rules! by_model {
         }
     };
 }
+use by_model;
 
 impl Agent {
     /// The first process of an agent, in a Pod that comes after `n_pods_before` others.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::super::mode::{Mode, POOLS};
 use super::super::store::{Store, merge};
-use super::{Agent, Model, fixed};
+use super::{Agent, Model, by_model, fixed};
 
 /// One agent and the store that it sees.
 #[derive(Debug, Clone)]
@@ -85,11 +85,7 @@ impl Bench {
 
     /// It sees the present version, and does not continue its start.
     pub(crate) fn looks(&mut self) {
-        match &mut self.agent.model {
-            Model::Crd(model) => model.look(&self.store, &self.name),
-            Model::Pools(model) => model.look(&self.store, &self.name),
-            Model::Fixed(model) => model.look(&self.store, &self.name),
-        }
+        by_model!(mut self.agent, model => model.look(&self.store, &self.name));
     }
 
     pub(crate) fn reports(&mut self) {
@@ -140,20 +136,12 @@ impl Bench {
 
     /// A pod terminates.
     pub(crate) fn ends(&mut self, address: IpAddr) {
-        match &mut self.agent.model {
-            Model::Crd(model) => model.ends(address),
-            Model::Pools(model) => model.ends(address),
-            Model::Fixed(model) => model.ends(address),
-        }
+        by_model!(mut self.agent, model => model.ends(address));
     }
 
     /// Its start continues, if it can. Returns whether it has.
     pub(crate) fn has_begun(&mut self) -> bool {
-        match &mut self.agent.model {
-            Model::Crd(model) => model.goes_on(),
-            Model::Pools(model) => model.goes_on(),
-            Model::Fixed(model) => model.goes_on(),
-        }
+        by_model!(mut self.agent, model => model.goes_on())
     }
 
     /// Whether its start can continue, so that it restores pods.
@@ -167,11 +155,7 @@ impl Bench {
 
     /// It restores a pod. Returns whether it can.
     pub(crate) fn restores(&mut self, address: IpAddr) -> bool {
-        match &mut self.agent.model {
-            Model::Crd(model) => model.goes_on() && model.restores(address),
-            Model::Pools(model) => model.goes_on() && model.restores(address),
-            Model::Fixed(model) => model.goes_on() && model.restores(address),
-        }
+        by_model!(mut self.agent, model => model.goes_on() && model.restores(address))
     }
 
     /// Its pods are restored.
