@@ -5,7 +5,6 @@ use std::time::Duration;
 use cilium_node_ipam::ledger::Occupant;
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
 use cilium_node_ipam::model::crd::CrdFields;
-use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::multi_pool::PoolsFields;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
@@ -19,32 +18,28 @@ use cilium_node_ipam::model::revision::{AnyRevision, Custom, Revision};
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::plan::{self, Policy};
+use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::publisher::crd::Crd;
-use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::world::World;
-use cilium_node_ipam::world::gather::Gathering;
 use serde_json::json;
 
 use super::pools::Shape;
-use super::replica::POLICY;
+use super::replica::{POLICY, world_of_nothing};
 use super::store::read;
 
 const NOW: Now = Now { uptime: Duration::ZERO, wall: Timestamp::UNIX_EPOCH };
 
 fn empty_world() -> World {
-    let mut gathering = Gathering::default();
-    let settings = Crd { families: [Family::V4].into(), infrastructure: Vec::new() };
-    gathering.set_mode(Mode::Active(Publisher::Crd(settings)));
-    gathering.set_freeze(Freeze::default());
-    for kind in Kind::AS_LISTED {
-        let (at_least, at_most) = (AnyRevision::of(kind, 1), AnyRevision::of(kind, 1));
-        gathering.observe(Observation::Listed(Listing { kind, at_least, at_most, objects: Vec::new() }));
-    }
-    gathering.complete().expect("every kind was listed")
+    world_of_nothing(Publisher::Crd(Crd { families: [Family::V4].into(), infrastructure: Vec::new() }))
 }
 
 fn shows(world: &mut World, object: Object) {
     world.observe(Observation::Applied(Box::new(object)));
+}
+
+fn goes(world: &mut World, kind: Kind, name: &str, revision: u64) {
+    let revision = AnyRevision::of(kind, revision);
+    world.observe(Observation::Deleted { kind, name: name.to_owned(), revision });
 }
 
 fn block() -> Cidr {
@@ -99,12 +94,7 @@ fn what_a_claim_covers_has_no_second_occupant_while_the_ciliumnode_is_away() {
     carrier.revision = Revision::of(3);
     carrier.crd.pod_cidrs.push(block());
     shows(&mut world, Object::CiliumNode(carrier));
-    let gone = Observation::Deleted {
-        kind: Kind::CiliumNode,
-        name: "n".to_owned(),
-        revision: AnyRevision::of(Kind::CiliumNode, 4),
-    };
-    world.observe(gone);
+    goes(&mut world, Kind::CiliumNode, "n", 4);
     assert_eq!(world.ledger().occupants(block()), [Occupant::Carried("n".into())]);
 
     shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Held)));
@@ -144,12 +134,7 @@ fn moves(world: &World) -> Vec<String> {
 fn a_claim_lost_last_of_all_is_settled_by_one_read() {
     let mut world = empty_world();
     shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Held)));
-    let name = block_name(block());
-    world.observe(Observation::Deleted {
-        kind: Kind::Claim,
-        name,
-        revision: AnyRevision::of(Kind::Claim, 3),
-    });
+    goes(&mut world, Kind::Claim, &block_name(block()), 3);
     assert_eq!(moves(&world), ["read CiliumNode n"]);
 
     let request = Read::CiliumNode("n".into()).into();
@@ -175,12 +160,7 @@ fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     world.begin_status(&"p".into(), &PoolPlan::Unchanged, NOW);
     assert_eq!(world.next_pool(), None);
 
-    let name = block_name(block());
-    world.observe(Observation::Deleted {
-        kind: Kind::Claim,
-        name,
-        revision: AnyRevision::of(Kind::Claim, 3),
-    });
+    goes(&mut world, Kind::Claim, &block_name(block()), 3);
 
     assert_eq!(world.next_pool().map(PoolName::as_str), Some("over"));
 }
@@ -216,8 +196,7 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
     );
 
     // A recreated pool does not wait for these failures, and a late answer leaves nothing behind.
-    let name = "p".to_owned();
-    world.observe(Observation::Deleted { kind: Kind::Pool, name, revision: AnyRevision::of(Kind::Pool, 9) });
+    goes(&mut world, Kind::Pool, "p", 9);
     world.finish(Outcome { request: request_of(&due), answer: refused(None), seen: Seen::Nothing }, now);
     assert_eq!(world.check(), []);
 }
@@ -295,26 +274,36 @@ fn a_late_answer_about_a_claim_that_a_list_has_not_is_settled_by_a_read() {
     assert_eq!(world.unconfirmed(), [Read::Claim(block(), "n".into())]);
 }
 
+/// Another node asks for the block. Returns its request, which is under way.
+fn another_node_asks(world: &mut World) -> Request {
+    let Object::Node(asking) = node(2) else { unreachable!("it is a Node") };
+    shows(world, Object::Node(Node { name: "asking".into(), ..asking }));
+    shows(world, Object::CiliumNode(cilium_node("asking", "cilium-node")));
+    let asks = plan::node(world, &"asking".into(), POLICY, NOW);
+    assert_eq!(asks.requests().iter().map(Request::target).collect::<Vec<_>>(), [Target::Claim(block())]);
+    world.begin(&asks, NOW);
+    asks.requests()[0].clone()
+}
+
+fn refuses(world: &mut World, request: Request) {
+    let answer = Answer::Refused("too many requests".to_owned(), None);
+    world.finish(Outcome { request, answer, seen: Seen::Nothing }, NOW);
+}
+
 /// A replica that has not seen a claim may ask for its block. Until that is answered, it leaves the claim alone: one
 /// write per object is in flight.
 #[test]
 fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     let mut world = empty_world();
     shows(&mut world, Object::Pool(pool("p")));
-    let Object::Node(asking) = node(2) else { unreachable!("it is a Node") };
-    shows(&mut world, Object::Node(Node { name: "asking".into(), ..asking }));
-    shows(&mut world, Object::CiliumNode(cilium_node("asking", "cilium-node")));
-    let asks = plan::node(&world, &"asking".into(), POLICY, NOW);
-    assert_eq!(asks.requests().iter().map(Request::target).collect::<Vec<_>>(), [Target::Claim(block())]);
-    world.begin(&asks, NOW);
+    let asked = another_node_asks(&mut world);
 
     shows(&mut world, Object::Claim(claim("claim", 3, ClaimState::Held)));
     let waits = plan::node(&world, &"n".into(), POLICY, NOW);
     assert_eq!(waits.verdict, Verdict::Wait(Wait::Answer));
     world.begin(&waits, NOW);
 
-    let (answer, seen) = (Answer::Refused("too many requests".to_owned(), None), Seen::Nothing);
-    world.finish(Outcome { request: asks.requests()[0].clone(), answer, seen }, NOW);
+    refuses(&mut world, asked);
     assert_eq!(world.next_node().map(NodeName::as_str), Some("n"), "it is looked at again");
     assert_eq!(moves(&world), ["read Node n"]);
 }
@@ -325,26 +314,16 @@ fn a_lost_claim_is_recreated_when_nobody_else_asks_for_its_block() {
     let mut world = empty_world();
     shows(&mut world, Object::Pool(pool("p")));
     shows(&mut world, node(1));
-    let Object::Node(asking) = node(2) else { unreachable!("it is a Node") };
-    shows(&mut world, Object::Node(Node { name: "asking".into(), ..asking }));
-    shows(&mut world, Object::CiliumNode(cilium_node("asking", "cilium-node")));
-    let asks = plan::node(&world, &"asking".into(), POLICY, NOW);
-    assert_eq!(asks.requests().iter().map(Request::target).collect::<Vec<_>>(), [Target::Claim(block())]);
-    world.begin(&asks, NOW);
+    let asked = another_node_asks(&mut world);
 
     shows(&mut world, Object::Claim(claim("claim", 3, ClaimState::Held)));
-    world.observe(Observation::Deleted {
-        kind: Kind::Claim,
-        name: block_name(block()),
-        revision: AnyRevision::of(Kind::Claim, 4),
-    });
+    goes(&mut world, Kind::Claim, &block_name(block()), 4);
     let waits = plan::node(&world, &"n".into(), POLICY, NOW);
     assert_eq!(waits.verdict, Verdict::Wait(Wait::Answer));
     world.begin(&waits, NOW);
     world.begin(&plan::node(&world, &"asking".into(), POLICY, NOW), NOW);
 
-    let (answer, seen) = (Answer::Refused("too many requests".to_owned(), None), Seen::Nothing);
-    world.finish(Outcome { request: asks.requests()[0].clone(), answer, seen }, NOW);
+    refuses(&mut world, asked);
     // Its request has failed once.
     world.begin(&plan::node(&world, &"asking".into(), POLICY, NOW), NOW);
     assert_eq!(world.next_node().map(NodeName::as_str), Some("n"), "it is looked at again");
@@ -356,12 +335,7 @@ fn a_lost_claim_is_recreated_when_nobody_else_asks_for_its_block() {
 fn the_answer_to_a_deletion_does_not_take_the_next_claim_away() {
     let mut world = empty_world();
     shows(&mut world, Object::Claim(claim("first", 2, ClaimState::Cooling(Reason::Reclaimed))));
-    let name = block_name(block());
-    world.observe(Observation::Deleted {
-        kind: Kind::Claim,
-        name,
-        revision: AnyRevision::of(Kind::Claim, 3),
-    });
+    goes(&mut world, Kind::Claim, &block_name(block()), 3);
     shows(&mut world, Object::Claim(claim("second", 4, ClaimState::Held)));
 
     let request = update(&claim("first", 2, ClaimState::Cooling(Reason::Reclaimed)), ClaimChange::Delete);

@@ -6,17 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
-use cilium_node_ipam::model::observation::Observation;
+use cilium_node_ipam::model::observation::{Listing, Observation};
 use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::Verdict;
 use cilium_node_ipam::model::request::{QueryStep, Request, Write};
-use cilium_node_ipam::model::revision::Revision;
+use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::plan::{self, Policy};
-use cilium_node_ipam::publisher::Mode as Heard;
+use cilium_node_ipam::publisher::{Mode as Heard, Publisher};
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
@@ -382,6 +383,23 @@ impl Replica {
             self.failures.retain(|node, _| world.serving(node).is_some());
         }
     }
+}
+
+/// The world of a process that has listed a store without objects.
+pub(super) fn world_of_nothing(settings: Publisher) -> World {
+    let mut gathering = Gathering::default();
+    gathering.set_mode(Heard::Active(settings));
+    gathering.set_freeze(Freeze::default());
+    for kind in Kind::AS_LISTED {
+        let at = AnyRevision::of(kind, 1);
+        gathering.observe(Observation::Listed(Listing {
+            kind,
+            at_least: at,
+            at_most: at,
+            objects: Vec::new(),
+        }));
+    }
+    gathering.complete().expect("every kind was listed")
 }
 
 fn shown(requests: &[Request]) -> String {

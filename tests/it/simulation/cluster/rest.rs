@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use cilium_node_ipam::ledger::Occupant;
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
-use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::{Listing, Observation};
@@ -13,13 +12,13 @@ use cilium_node_ipam::model::request::{Read, Request};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::plan;
-use cilium_node_ipam::publisher::{Mode as Heard, Publisher};
+use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::view::conditions;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
 use super::super::mode::Mode;
-use super::super::replica::{Flight, POLICY, Replica};
+use super::super::replica::{Flight, POLICY, Replica, world_of_nothing};
 use super::super::rules;
 use super::{Cluster, Pace};
 
@@ -294,18 +293,7 @@ impl Cluster {
 
     /// A world that starts with nothing and sees the history, one event of the kind at its turn.
     fn world_told(&self, settings: Publisher, turns: &[u8]) -> World {
-        let mut gathering = Gathering::default();
-        gathering.set_mode(Heard::Active(settings));
-        gathering.set_freeze(Freeze::default());
-        for kind in Kind::AS_LISTED {
-            gathering.observe(Observation::Listed(Listing {
-                kind,
-                at_least: AnyRevision::of(kind, 1),
-                at_most: AnyRevision::of(kind, 1),
-                objects: Vec::new(),
-            }));
-        }
-        let mut world = gathering.complete().expect("every kind was listed");
+        let mut world = world_of_nothing(settings);
         let mut open: Vec<_> =
             Kind::AS_LISTED.into_iter().map(|kind| (kind, self.store.history(kind).iter())).collect();
         let mut turns = turns.iter().cycle();
