@@ -163,7 +163,7 @@ pub(super) fn in_seconds(wall: Timestamp) -> Timestamp {
 
 #[derive(Debug, Clone)]
 pub(super) struct Cluster {
-    setting: Setting,
+    pub(super) setting: Setting,
     pub(super) store: Store,
     clock: Duration,
     agents: BTreeMap<NodeName, Agent>,
@@ -268,7 +268,9 @@ impl Cluster {
     /// Does a step. Returns the replica that it touched.
     fn do_step(&mut self, step: &Step) -> Result<Option<usize>, String> {
         match step {
-            Step::NodeJoins { node, zone, own_address } => self.node_joins(*node, *zone, *own_address),
+            Step::NodeJoins { node, zone, own_address } => {
+                self.joins(&node_name(*node), *zone, *own_address);
+            }
             Step::NodeIsRelabelled { node, zone } => {
                 let labels = labels(*zone);
                 self.store
@@ -361,10 +363,6 @@ impl Cluster {
             }
         }
         Ok(None)
-    }
-
-    fn node_joins(&mut self, node: u8, zone: u8, own_address: Option<u8>) {
-        self.joins(&node_name(node), zone, own_address);
     }
 
     fn joins(&mut self, name: &NodeName, zone: u8, own_address: Option<u8>) {

@@ -58,9 +58,9 @@ fn a_server_that_lets_names_be_taken_twice_is_noticed() {
         Step::WriteProceeds { replica: 1, write: 0 },
     ];
     let sound = setting(Suite::Promises, 2, Pace::Wild, &[Family::V4]);
-    assert_eq!(failure(&sound, &script, &mut Cluster::new(sound.clone())), None);
+    assert_eq!(failure(&script, &mut Cluster::new(sound.clone())), None);
     let broken = Setting { defect: Some(Defect::NamesAreNotUnique), ..sound };
-    let noticed = failure(&broken, &script, &mut Cluster::new(broken.clone()));
+    let noticed = failure(&script, &mut Cluster::new(broken));
     assert_eq!(noticed.as_deref(), Some("10.0.0.0/28 is on n0, and its claim is for n1"));
 }
 
@@ -80,10 +80,10 @@ fn a_pod_that_loses_its_network_is_noticed() {
     let setting = setting(Suite::OtherWriters, 1, Pace::Wild, &[Family::V4]);
     let begun = || {
         let mut cluster = Cluster::new(setting.clone());
-        assert_eq!(failure(&setting, &serves, &mut cluster), None);
+        assert_eq!(failure(&serves, &mut cluster), None);
         cluster
     };
-    assert_eq!(failure(&setting, &restarts, &mut begun()), None);
+    assert_eq!(failure(&restarts, &mut begun()), None);
 
     let entry = "10.0.0.3";
     let mut taken = begun();
@@ -91,13 +91,13 @@ fn a_pod_that_loses_its_network_is_noticed() {
         let pool = json["spec"]["ipam"]["pool"].as_object_mut().expect("it has a pool");
         assert!(pool.remove(entry).is_some());
     });
-    let noticed = failure(&setting, &restarts, &mut taken);
+    let noticed = failure(&restarts, &mut taken);
     assert_eq!(noticed.as_deref(), Some("the pod with 10.0.0.3 on n0 lost its network"));
 
     // Another writer removes the third entry.
     let mut excused = begun();
     let hand = [Step::Hand(Hand::EntryGoes { node: 0, entry: 2 })];
-    assert_eq!(failure(&setting, &[&hand[..], &restarts].concat(), &mut excused), None);
+    assert_eq!(failure(&[&hand[..], &restarts].concat(), &mut excused), None);
 }
 
 #[test]

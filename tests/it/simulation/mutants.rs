@@ -59,6 +59,6 @@ fn a_missing_rule_is_noticed() {
 fn noticed(search: &Search, seed: u64) -> Option<String> {
     let setting = search.setting(seed);
     let script = failing_script(&setting, &search.scripts(), seed, 0)?;
-    let why = failure(&setting, &script, &mut Cluster::new(setting.clone())).unwrap_or_default();
+    let why = failure(&script, &mut Cluster::new(setting)).unwrap_or_default();
     Some(why.lines().next().unwrap_or_default().to_owned())
 }

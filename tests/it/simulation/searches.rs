@@ -71,11 +71,6 @@ pub(super) const fn forced(
     Search { events: Events::Forced, length: 400, ..wild(name, mode, n_replicas, families) }
 }
 
-/// Every search of both suites.
-pub(super) fn all() -> impl Iterator<Item = &'static Search> {
-    PROMISES.iter().chain(&OTHER_WRITERS)
-}
-
 /// A number from the environment.
 pub(super) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -104,7 +99,8 @@ impl Search {
 
     /// Runs the search called `name`, and panics with the failure that it finds.
     pub(super) fn hold(name: &str) {
-        let search = all().find(|search| search.name == name).expect("each test has a search");
+        let mut searches = PROMISES.iter().chain(&OTHER_WRITERS);
+        let search = searches.find(|search| search.name == name).expect("each test has a search");
         let n_cases = number("SIM_CASES").unwrap_or(search.n_cases);
         let failure = first_failure(name, |seed| search.setting(seed), &search.scripts(), n_cases, 3000);
         assert!(failure.is_none(), "{}", failure.unwrap_or_default());
@@ -155,7 +151,7 @@ pub(super) fn failing_script(
     let mut runner = TestRunner::new_with_rng(config, rng);
     let first = RefCell::new(None);
     let result = runner.run(scripts, |script| {
-        let Some(why) = failure(setting, &script, &mut Cluster::new(setting.clone())) else { return Ok(()) };
+        let Some(why) = failure(&script, &mut Cluster::new(setting.clone())) else { return Ok(()) };
         let kind = kind(&why);
         if first.borrow_mut().get_or_insert_with(|| kind.clone()) == &kind {
             Err(TestCaseError::fail(why))
@@ -177,8 +173,8 @@ fn kind(why: &str) -> String {
 }
 
 /// The failure of a script; a panic is one too.
-pub(super) fn failure(setting: &Setting, script: &[Step], cluster: &mut Cluster) -> Option<String> {
-    match catch_unwind(AssertUnwindSafe(|| run(setting, script, cluster))) {
+pub(super) fn failure(script: &[Step], cluster: &mut Cluster) -> Option<String> {
+    match catch_unwind(AssertUnwindSafe(|| run(script, cluster))) {
         Ok(Ok(())) => None,
         Ok(Err(why)) => Some(why),
         Err(panic) => {
@@ -189,12 +185,12 @@ pub(super) fn failure(setting: &Setting, script: &[Step], cluster: &mut Cluster)
 }
 
 /// Runs a script, and then brings the cluster to rest. With one replica, the order of news is also judged.
-fn run(setting: &Setting, script: &[Step], cluster: &mut Cluster) -> Result<(), String> {
+fn run(script: &[Step], cluster: &mut Cluster) -> Result<(), String> {
     for step in script {
         cluster.step(step)?;
     }
     cluster.rest()?;
-    if setting.n_replicas == 1 {
+    if cluster.setting.n_replicas == 1 {
         cluster.any_order_decides_alike(&[3, 1, 0, 2, 2, 1])?;
     }
     Ok(())
@@ -204,7 +200,7 @@ fn run(setting: &Setting, script: &[Step], cluster: &mut Cluster) -> Result<(), 
 fn told(setting: &Setting, seed: u64, script: &[Step]) -> String {
     let mut cluster = Cluster::new(setting.clone());
     cluster.trace = Some(Vec::new());
-    let why = failure(setting, script, &mut cluster).unwrap_or_default();
+    let why = failure(script, &mut cluster).unwrap_or_default();
     let mut told = format!("{why}\n\nSIM_SEED={seed} SIM_CASES=1; {setting:?}; {} steps:\n", script.len());
     for line in cluster.trace.unwrap_or_default() {
         let _ = writeln!(told, "{line}");

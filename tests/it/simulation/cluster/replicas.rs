@@ -28,9 +28,7 @@ impl Cluster {
                     self.say(|| format!("    r{number} {said}"));
                 }
             }
-            Step::Relist { kind, .. } => {
-                replica.relist(*kind, &self.store);
-            }
+            Step::Relist { kind, .. } => replica.relist(*kind, &self.store),
             Step::GoesDeaf { kind, .. } => replica.goes_deaf_to(*kind),
             Step::HearsAgain { .. } => replica.hears_again(),
             Step::AgentNewsArrives { events, .. } => drop(self.hear_of_agents(number, usize::from(*events))),

@@ -70,12 +70,10 @@ impl Replica {
     }
 
     /// The watch of `kind` broke and lists anew; events in between are not received one by one.
-    pub(in super::super) fn relist(&mut self, kind: Kind, store: &Store) -> bool {
-        let follows = matches!(self.feeds.get(&kind), Some(Feed::Following(_)));
-        if follows {
+    pub(in super::super) fn relist(&mut self, kind: Kind, store: &Store) {
+        if matches!(self.feeds.get(&kind), Some(Feed::Following(_))) {
             self.feeds.insert(kind, Feed::Asked(store.revision()));
         }
-        follows
     }
 
     /// Receives all news of a kind, deaf or not.
