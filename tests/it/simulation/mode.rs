@@ -93,12 +93,8 @@ pub(super) fn shown_by_node(node: &Node, field: NodeField) -> CiliumNode {
         let has_family = |family| node.pod_cidrs.iter().any(|cidr| cidr.family() == family);
         let annotated = node.annotated.iter().map(|annotated| annotated.cidr);
         cidrs.extend(annotated.filter(|cidr| !has_family(cidr.family())));
-        cidrs = cidrs
-            .iter()
-            .enumerate()
-            .filter(|(at, cidr)| !cidrs[..*at].contains(cidr))
-            .map(|(_, cidr)| *cidr)
-            .collect();
+        let mut known = BTreeSet::new();
+        cidrs.retain(|cidr| known.insert(*cidr));
         malformed.extend(node.malformed_annotations.clone());
     }
     CiliumNode {

@@ -169,11 +169,8 @@ impl Shape {
             "maxAddresses": max_addresses,
         });
         let Reclaim { mode, used_below, after } = self.reclaim;
-        let mode = match mode {
-            ReclaimMode::Enabled => "Enabled",
-            ReclaimMode::DryRun => "DryRun",
-            ReclaimMode::Disabled => "Disabled",
-        };
+        // The API has the names of the variants.
+        let mode = format!("{mode:?}");
         spec["reclaim"] =
             json!({ "mode": mode, "usedBelow": used_below, "after": format!("{}s", after.as_secs()) });
         let Expand { used_above, free_below } = self.expand;
@@ -184,12 +181,8 @@ impl Shape {
         let quarters = self.quarters.iter().zip([0, 64, 128, 192]);
         let within = |at: u8, bits: u8| Cidr::containing(place(family, at), family.bits() - bits);
         let range = |(state, at): (&Option<RangeState>, u8)| {
-            let state = match (*state)? {
-                RangeState::Active => "Active",
-                RangeState::Cordoned => "Cordoned",
-                RangeState::Draining => "Draining",
-            };
-            Some(json!({ "cidr": within(at, 6)?.to_string(), "state": state }))
+            let state = (*state)?;
+            Some(json!({ "cidr": within(at, 6)?.to_string(), "state": format!("{state:?}") }))
         };
         let cidrs: Vec<Value> = quarters.filter_map(range).collect();
         let exclude: Vec<String> =

@@ -20,7 +20,7 @@ use cilium_node_ipam::wire::carrier_patch::{
 use cilium_node_ipam::wire::{block, pool};
 use serde_json::Value;
 
-use super::store::{Part, Precondition, Refusal, Store, Stored};
+use super::store::{Part, Refusal, Store, Stored};
 
 /// The version of an object that a write was decided on.
 #[derive(Debug)]
@@ -158,8 +158,7 @@ fn serve_update(update: &ClaimUpdate, stage: &Stage, store: &mut Store) -> Resul
             _ => Stage::Unfinalized(revision),
         });
     }
-    let precondition = Precondition { uid: update.uid.clone(), revision };
-    let left = store.delete(Kind::Claim, &name, Some(&precondition))?;
+    let left = store.delete(Kind::Claim, &name, Some((&update.uid, revision)))?;
     // The finalizer of another writer may keep it.
     let deleted = || Stage::Answered(Answer::Done, Seen::Deleted(update.uid.clone()));
     Ok(left.as_ref().map_or_else(deleted, answered))

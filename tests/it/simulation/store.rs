@@ -57,13 +57,6 @@ pub(super) enum Part {
     Status,
 }
 
-/// The version that a deletion is bound to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Precondition {
-    pub(super) uid: Uid,
-    pub(super) revision: Revision,
-}
-
 /// One version of an object: its JSON, and the object that the controller reads from it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stored {
@@ -369,16 +362,16 @@ impl Store {
         Ok(self.put(kind, name, after))
     }
 
-    /// Deletes an object. One with finalizers stays, is marked, and is returned.
+    /// Deletes an object, or only this version of it. One with finalizers stays, is marked, and is returned.
     pub(super) fn delete(
         &mut self,
         kind: Kind,
         name: &str,
-        precondition: Option<&Precondition>,
+        version: Option<(&Uid, Revision)>,
     ) -> Result<Option<Rc<Stored>>, Refusal> {
         let found = Rc::clone(self.stored(kind, name).ok_or_else(absent)?);
         let metadata = &found.json["metadata"];
-        if let Some(Precondition { uid, revision }) = precondition
+        if let Some((uid, revision)) = version
             && self.defect != Some(Defect::VersionsAreIgnored)
             && (metadata["uid"] != uid.as_str()
                 || metadata["resourceVersion"] != revision.to_string().as_str())
