@@ -294,12 +294,12 @@ impl Cluster {
                     self.loses_node(name);
                 }
             }
-            Step::AgentStarts { .. }
-            | Step::AgentLooks { .. }
-            | Step::PodsAreWanted { .. }
-            | Step::AgentReports { .. }
-            | Step::AgentRestarts { .. }
-            | Step::AgentIsReady { .. } => self.agent_step(step)?,
+            Step::AgentStarts { node }
+            | Step::AgentLooks { node }
+            | Step::PodsAreWanted { node, .. }
+            | Step::AgentReports { node }
+            | Step::AgentRestarts { node, .. }
+            | Step::AgentIsReady { node } => self.agent_step(&node_name(*node), step)?,
             Step::CiliumNodeIsDeleted { node } => {
                 // Objects have their age in whole seconds, and users do not create and delete them within one.
                 self.pass(Duration::from_secs(1));

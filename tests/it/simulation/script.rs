@@ -230,15 +230,6 @@ fn other_writers(profile: &Profile) -> Steps {
     of_hands(profile, steps)
 }
 
-/// The acts of other programs and other writers, in scripts of a suite.
-fn beside(profile: &Profile, suite: Suite) -> Steps {
-    let mut steps = surroundings(profile);
-    if suite == Suite::OtherWriters {
-        steps.extend(other_writers(profile));
-    }
-    steps
-}
-
 /// Events that make claims overlap. A pool is replaced while nodes hold its blocks, or a leader that saw other pools
 /// makes claims. In *Other writers* claims are also removed by force.
 fn force(profile: &Profile, suite: Suite) -> Steps {
@@ -297,7 +288,10 @@ pub(super) fn script(events: Events, suite: Suite, length: usize) -> impl Strate
     profile().prop_flat_map(move |profile| {
         let mut steps = life(&profile);
         if events != Events::Calm {
-            steps.extend([machinery(&profile), beside(&profile, suite)].concat());
+            steps.extend([machinery(&profile), surroundings(&profile)].concat());
+            if suite == Suite::OtherWriters {
+                steps.extend(other_writers(&profile));
+            }
         }
         if events == Events::Forced {
             steps.extend(force(&profile, suite));

@@ -10,47 +10,41 @@ use cilium_node_ipam::model::time::Timestamp;
 
 use super::super::agent::Agent;
 use super::super::mode::{Mode, offered};
-use super::{Cluster, Step, node_name, wall};
+use super::{Cluster, Step, wall};
 
 /// How long a machine uses its addresses after its Node is gone. Blocks cool longer, with any error of the clocks.
 const LAST_BREATH: Duration = Duration::from_secs(30);
 
 impl Cluster {
-    pub(super) fn agent_step(&mut self, step: &Step) -> Result<(), String> {
+    pub(super) fn agent_step(&mut self, name: &NodeName, step: &Step) -> Result<(), String> {
         match step {
-            Step::AgentStarts { node } => {
-                let name = node_name(*node);
-                Agent::start(&mut self.store, &name);
-                self.runs(&name);
+            Step::AgentStarts { .. } => {
+                Agent::start(&mut self.store, name);
+                self.runs(name);
             }
-            Step::AgentLooks { node } => {
-                let name = node_name(*node);
-                self.runs(&name);
-                self.looks(&name);
+            Step::AgentLooks { .. } => {
+                self.runs(name);
+                self.looks(name);
                 // An agent that restarts restores its pods one by one.
-                self.restores(&name, 1)?;
+                self.restores(name, 1)?;
             }
-            Step::PodsAreWanted { node, pods, from } => {
-                let name = node_name(*node);
+            Step::PodsAreWanted { pods, from, .. } => {
                 // A machine whose Node is gone gets no new pods.
-                if let Some(agent) = self.agents.get_mut(&name).filter(|_| !self.lost.contains_key(&name)) {
+                if let Some(agent) = self.agents.get_mut(name).filter(|_| !self.lost.contains_key(name)) {
                     let taken = agent.wants(usize::from(*pods), usize::from(*from));
-                    self.may_be_given_out(&name, &taken)?;
+                    self.may_be_given_out(name, &taken)?;
                 }
             }
-            Step::AgentReports { node } => {
-                let name = node_name(*node);
-                if let Some(agent) = self.agents.get_mut(&name) {
-                    agent.report(&mut self.store, &name);
+            Step::AgentReports { .. } => {
+                if let Some(agent) = self.agents.get_mut(name) {
+                    agent.report(&mut self.store, name);
                     if agent.hears_itself() {
-                        self.looks(&name);
+                        self.looks(name);
                     }
                 }
             }
-            Step::AgentRestarts { node, release } => {
-                self.restarts(&node_name(*node), *release, wall(self.clock));
-            }
-            Step::AgentIsReady { node } => self.comes_up(&node_name(*node))?,
+            Step::AgentRestarts { release, .. } => self.restarts(name, *release, wall(self.clock)),
+            Step::AgentIsReady { .. } => self.comes_up(name)?,
             _ => {}
         }
         Ok(())

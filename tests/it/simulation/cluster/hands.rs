@@ -227,7 +227,7 @@ impl Cluster {
             }
             Hand::ModeIsHeard { replica } => {
                 let number = usize::from(replica) % self.setting.n_replicas;
-                self.mode_is_heard(number);
+                self.replicas[number].hears_mode(self.mode);
             }
         }
     }
@@ -239,13 +239,9 @@ impl Cluster {
         self.marks_go();
         self.store.undone.clear();
         self.mode = Setup::Usual;
-        for number in 0..self.replicas.len() {
-            self.mode_is_heard(number);
+        for replica in &mut self.replicas {
+            replica.hears_mode(self.mode);
         }
-    }
-
-    pub(super) fn mode_is_heard(&mut self, number: usize) {
-        self.replicas[number].hears_mode(self.mode);
     }
 
     /// The CiliumNode of a node and the blocks on it.
@@ -400,7 +396,6 @@ impl Cluster {
     pub(super) fn finalizers_go(&mut self) {
         for kind in Kind::AS_LISTED {
             for name in self.store.names(kind) {
-                let before = self.store.stored(kind, &name).is_some();
                 // Without the finalizer, an object that is being deleted is gone.
                 if kind == Kind::CiliumNode && !self.may_lose_cilium_node(&name.as_str().into()) {
                     continue;
@@ -412,7 +407,7 @@ impl Cluster {
                         finalizers.retain(|finalizer| *finalizer != json!(FINALIZER));
                     }
                 });
-                if kind == Kind::Node && before && self.store.stored(kind, &name).is_none() {
+                if kind == Kind::Node && self.store.stored(kind, &name).is_none() {
                     self.loses_node(name.as_str().into());
                 }
             }

@@ -50,8 +50,8 @@ impl Cluster {
                 self.taint(&name);
             }
             let kind = self.setting.mode.carrier_kind();
-            for number in 0..self.replicas.len() {
-                self.replicas[number].hears_all_of(kind, &self.store);
+            for replica in &mut self.replicas {
+                replica.hears_all_of(kind, &self.store);
             }
         }
     }

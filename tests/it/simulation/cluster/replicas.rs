@@ -63,7 +63,7 @@ impl Cluster {
                 }
             }
             Step::ReplicaWorks { .. } => {
-                self.mode_is_heard(number);
+                replica.hears_mode(self.mode);
                 self.hear_all(number);
                 self.decide_all(number)?;
                 self.end_all(number)?;
