@@ -302,7 +302,7 @@ impl<'a> Scene<'a> {
             self.machine.agent.stop().await?;
             return self.falls("the start fails", |bench| {
                 let has_free = |bench: &Bench| families.iter().all(|family| bench.has_free("", *family));
-                if is_crd { !bench.begins_by_chance() } else { !restores_own(bench) && !has_free(bench) }
+                if is_crd { !bench.begins() } else { !restores_own(bench) && !has_free(bench) }
             });
         }
         self.machine.say(&format!("it runs, with {} and {}", answer["router"], answer["health"]));

@@ -158,11 +158,6 @@ impl Bench {
         by_model!(mut self.agent, model => model.goes_on() && model.restores(address))
     }
 
-    /// Its pods are restored.
-    pub(crate) fn begins(&mut self) {
-        self.agent.begin();
-    }
-
     /// Its pods are restored, and it takes these addresses for itself where it takes one by chance. Returns whether it
     /// is ready.
     pub(crate) fn begins_with(&mut self, own: &BTreeMap<&str, IpAddr>) -> bool {
@@ -173,7 +168,7 @@ impl Bench {
     }
 
     /// The same, with any addresses that it may take. Returns whether it is ready.
-    pub(crate) fn begins_by_chance(&mut self) -> bool {
+    pub(crate) fn begins(&mut self) -> bool {
         self.agent.begin();
         self.agent.is_ready()
     }
