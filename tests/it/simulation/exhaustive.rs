@@ -148,16 +148,10 @@ impl State {
         cluster.end_pool_writes()
     }
 
-    fn claims(&self) -> Vec<&Claim> {
-        self.cluster.store.claims().collect()
-    }
-
     fn has_overlap(&self) -> bool {
-        let claims = self.claims();
-        let overlaps = |claim: &Claim| {
-            claims.iter().any(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
-        };
-        claims.iter().any(|claim| overlaps(claim))
+        let claims: Vec<&Claim> = self.cluster.store.claims().collect();
+        let overlap = |one: &Claim, other: &Claim| one.cidr != other.cidr && one.cidr.overlaps(other.cidr);
+        claims.iter().any(|one| claims.iter().any(|other| overlap(one, other)))
     }
 
     fn n_published(&self) -> usize {

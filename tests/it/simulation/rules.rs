@@ -103,14 +103,10 @@ pub(super) fn is_given(store: &Store, given: &Given, node: &NodeName, cidr: Cidr
     given.contains(&(node.clone(), cidr)) && store.claim(cidr).is_none_or(|claim| claim.node != *node)
 }
 
-/// Whether agents write their blocks onto their carriers.
-fn is_written_by_agents(mode: Mode) -> bool {
-    matches!(mode, Mode::MultiPool | Mode::Kubernetes(NodeField::Annotations))
-}
-
 /// Whether a cooling CIDR is on a carrier because the machine of a node that was gone for a while has written it back.
 fn is_written_back(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
-    if !is_written_by_agents(store.mode) {
+    // Agents of other modes do not write blocks onto their carriers.
+    if !matches!(store.mode, Mode::MultiPool | Mode::Kubernetes(NodeField::Annotations)) {
         return false;
     }
     let is_in_pools = seen.pools.allocated.iter().any(|entry| entry.cidrs.contains(&cidr));
@@ -187,14 +183,16 @@ pub(super) fn transition(
     let (offered_before, offered_after) = (offered(before), offered(after));
     let is_told = |address: &&IpAddr| agent.is_none_or(|agent| !agent.has_taken_back(**address));
     for address in agent.into_iter().flat_map(Agent::held).filter(is_told) {
-        let is_claimed = store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
+        let has_address = |claim: &&Claim| claim.node == *node && claim.cidr.contains(*address);
+        let claims: Vec<&Claim> = store.claims().filter(has_address).collect();
+        let is_removed = |claim: &&Claim| claim.state == ClaimState::Releasing(Reason::Reclaimed);
         // A pod got it before its agent saw the removal of the block (known gaps).
-        let is_off = store.mode == Mode::MultiPool && is_released(store, node, *address, Reason::Reclaimed);
+        let is_off = store.mode == Mode::MultiPool && claims.iter().any(is_removed);
         // An address in a release handshake is not published before the end of the handshake.
         if blocks(before).is_empty()
             && !blocks(after).is_empty()
             && !before.crd.marks.contains_key(address)
-            && is_claimed
+            && !claims.is_empty()
             && !is_off
             && !offered_after.contains(*address)
         {
@@ -222,13 +220,6 @@ pub(super) fn transition(
         return Err(format!("a patch of {node} changed nothing"));
     }
     Ok(())
-}
-
-/// Whether an address is in a block that is being released from its node for this reason.
-fn is_released(store: &Store, node: &NodeName, address: IpAddr, reason: Reason) -> bool {
-    store.claims().any(|claim| {
-        claim.node == *node && claim.cidr.contains(address) && claim.state == ClaimState::Releasing(reason)
-    })
 }
 
 /// A claim is released for a lost Node only if the Node is gone. The replica has read the Node since the last move of

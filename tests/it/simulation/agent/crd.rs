@@ -157,7 +157,8 @@ impl Agent {
 
     /// Restores a pod, if it can.
     pub(super) fn restores(&mut self, address: IpAddr) -> bool {
-        let can_be = self.has_available(address) && !self.given_out.contains(&address);
+        let is_available = self.seen.as_ref().is_some_and(|seen| seen.is_available(address));
+        let can_be = is_available && !self.given_out.contains(&address);
         if can_be {
             self.given_out.insert(address);
         } else {
@@ -323,11 +324,6 @@ impl Agent {
         self.is_due = true;
         self.look(store, name);
         self.report(store, name);
-    }
-
-    /// Whether it has seen that an address can be given out or restored.
-    pub(super) fn has_available(&self, address: IpAddr) -> bool {
-        self.seen.as_ref().is_some_and(|seen| seen.is_available(address))
     }
 
     pub(super) fn seen(&self) -> Option<&Stored> {

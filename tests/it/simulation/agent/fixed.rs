@@ -113,18 +113,14 @@ impl Agent {
         self.seen.as_deref()
     }
 
-    /// The CIDRs that it takes when its start continues, even if they have changed since it looked.
-    pub(super) fn about_to_take(&self) -> BTreeMap<Family, Cidr> {
-        let first = |family: Family| self.shown.iter().copied().find(|cidr| cidr.family() == family);
-        if self.taken.is_empty() && self.families.iter().all(|family| first(*family).is_some()) {
-            return self.families.iter().filter_map(|family| Some((*family, first(*family)?))).collect();
-        }
-        BTreeMap::new()
-    }
-
-    /// Continues its start, if it can. Returns whether it has its CIDRs.
+    /// Continues its start, if it can: with the CIDRs that it saw, even if they have changed since. Returns whether it
+    /// has its CIDRs.
     pub(super) fn goes_on(&mut self) -> bool {
-        self.taken.extend(self.about_to_take());
+        if self.taken.is_empty() {
+            let first = |family: Family| self.shown.iter().copied().find(|cidr| cidr.family() == family);
+            let of_all = self.families.iter().map(|family| Some((*family, first(*family)?)));
+            self.taken = of_all.collect::<Option<_>>().unwrap_or_default();
+        }
         !self.taken.is_empty()
     }
 
@@ -133,13 +129,9 @@ impl Agent {
         self.taken.values().copied()
     }
 
-    pub(super) fn has_available(&self, address: IpAddr) -> bool {
-        self.keeps().any(|cidr| cidr.contains(address))
-    }
-
     /// Restores a pod, if it can.
     pub(super) fn restores(&mut self, address: IpAddr) -> bool {
-        let can_be = self.has_available(address);
+        let can_be = self.keeps().any(|cidr| cidr.contains(address));
         if can_be {
             self.given_out.insert(address);
         } else {
