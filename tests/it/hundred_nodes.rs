@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use crate::scene::PROMPT;
 use crate::support::agent::{Agent, Make};
@@ -92,8 +92,7 @@ async fn serves_a_hundred_nodes(ipam: &'static str, growth: Growth) -> Result<()
         fleet.leave(&leaving).await?;
         fleet.wait_gone(&leaving, SOON).await?;
         let first = real.get_mut(REAL[0]).context("it has joined")?;
-        let again = first.restart(SOON).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        first.restart_and_restore(SOON).await?;
         let (early, late) = leaving[..N_RETURNING].split_at(N_RETURNING / 2);
         fleet.join(early).await?;
         let controller = start(rig).await?;

@@ -181,8 +181,7 @@ async fn join(rig: &Rig, ipam: &'static str, node: &str) -> Result<Agent> {
 
 async fn restarts_in(agent: &mut Agent, ipam: &'static str) -> Result<()> {
     agent.change_mode(ipam)?;
-    let again = agent.restart(SLOW).await?;
-    ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+    agent.restart_and_restore(SLOW).await?;
     Ok(())
 }
 

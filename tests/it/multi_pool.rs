@@ -132,8 +132,7 @@ pub(crate) async fn grows_gives_back_and_restarts(release: Release, options: Opt
         let grown = carried(rig, "n");
         ensure!(grown.len() >= 3 && grown.is_superset(&first), "{first:?} became {grown:?}");
 
-        let again = agent.restart(SLOW).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        agent.restart_and_restore(SLOW).await?;
 
         // The agent then reports a smaller need, and gives back all empty blocks that it does not need.
         for number in 0..2 * BLOCK {
@@ -183,8 +182,7 @@ async fn pods_of_a_second_pool_get_addresses_of_the_pools_that_name_it() -> Resu
             ensure!(grown[name].iter().all(|cidr| cidr.starts_with(range)), "{grown:?}");
         }
 
-        let again = agent.restart(SLOW).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        agent.restart_and_restore(SLOW).await?;
         is_named_by_its_claim(rig, "n")?;
 
         // Nothing of it is kept in reserve, so all of it is given back.

@@ -82,8 +82,7 @@ async fn each_node_gets_blocks_under_the_default_that_is_set_for_it() -> Result<
         let shelf = Patch::Merge(json!({"spec": {"defaults": {"ipam-default-ip-pool": "shelf"}}}));
         api(rig).0.patch("b", &PatchParams::default(), &shelf).await?;
         of_rack.change_default_pool("shelf")?;
-        let again = of_rack.restart(SOON).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        of_rack.restart_and_restore(SOON).await?;
         ask(rig, &of_rack, "ns/later").await?;
         wait_names(rig, "n", &["rack", "shelf"]).await?;
         wait_claims_carried(rig).await?;

@@ -62,12 +62,6 @@ async fn set_allocated(rig: &Rig, node: &str, allocated: Value) -> Result<()> {
     rig.cluster.patch(Kind::CiliumNode, node, patch).await.map(drop)
 }
 
-async fn restarts_whole(agent: &mut Agent) -> Result<()> {
-    let again = agent.restart(SLOW).await?;
-    ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
-    Ok(())
-}
-
 /// Another node joins, and gets none of these.
 async fn joins_beside(rig: &Rig, blocks: &BTreeSet<String>) -> Result<Agent> {
     let other = join(rig, Make::Real, "other").await?;
@@ -87,7 +81,7 @@ async fn a_ciliumnode_that_is_deleted_under_its_agent_keeps_its_blocks() -> Resu
         agent.touch_node().await?;
         let has_all = |seen: &Published| before.iter().all(|cidr| seen.pod_cidrs.contains(cidr));
         rig.cluster.wait_published("n", "what it had", SLOW, has_all).await?;
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SLOW).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agent, other))
     })
@@ -107,7 +101,7 @@ async fn a_cidr_in_use_that_a_hand_takes_off_comes_back_to_its_node() -> Result<
         let other = joins_beside(rig, &before).await?;
         let has_it = |seen: &Published| seen.pod_cidrs.iter().any(|cidr| taken == cidr.as_str());
         rig.cluster.wait_published("n", "the CIDR", SLOW, has_it).await?;
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SLOW).await?;
         ask(rig, &agent, "ns/last").await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agent, other))
@@ -129,7 +123,7 @@ async fn a_cidr_that_a_hand_moves_to_another_name_is_told_and_given_to_nobody() 
         controller.wait_logged("MisplacedBlock", SOON).await?;
         let other = joins_beside(rig, &before).await?;
         set_allocated(rig, "n", as_it_was).await?;
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SLOW).await?;
         ask(rig, &agent, "ns/last").await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agent, other))
@@ -189,11 +183,11 @@ async fn an_agent_that_restarts_before_it_answers_loses_no_pod() -> Result<()> {
             |block: &String| chronicle.of_block(block).iter().any(|state| state.contains("Releasing"));
         let is_given_back = || blocks.iter().any(has_gone);
         rig.cluster.wait_until("a block to be given back", SLOW, async || Ok(is_given_back())).await?;
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SLOW).await?;
         for number in 0..PODS {
             ask(rig, &agent, &format!("ns/again-{number}")).await?;
         }
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SLOW).await?;
         wait_none_on_its_way(rig).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agent))
@@ -234,7 +228,7 @@ async fn fields_of_a_newer_release_stay() -> Result<()> {
         ensure!(carried(rig, "n").is_superset(&before), "{before:?} became {:?}", carried(rig, "n"));
         let kept = allocated(rig, "n").await?;
         ensure!(kept[0]["someday"] == field, "{kept}");
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SLOW).await?;
         Ok((controller, agent))
     })
     .await

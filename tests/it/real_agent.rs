@@ -78,8 +78,7 @@ async fn fills_up(families: Families) -> Result<()> {
         }
 
         let held = whose(&agent).await?;
-        let again = agent.restart(SOON).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        agent.restart_and_restore(SOON).await?;
         ensure!(whose(&agent).await? == held, "{held:?} became {:?}", whose(&agent).await?);
         let restored = |seen: &Published| {
             seen.used.iter().flatten().filter(|(_, owner)| owner.ends_with("[restored]")).count()

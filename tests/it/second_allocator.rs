@@ -65,12 +65,6 @@ async fn join(rig: &Rig, node: NodeSpec) -> Result<Agent> {
     Ok(agent)
 }
 
-async fn restarts_whole(agent: &mut Agent) -> Result<()> {
-    let again = agent.restart(SOON).await?;
-    ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
-    Ok(())
-}
-
 async fn wait_finding(rig: &Rig, controller: &Controller, count: &str) -> Result<()> {
     let told = format!("cilium_node_ipam_findings{{kind=\"SecondAllocator\"}} {count}\n");
     wait_told(rig, controller, "/metrics", &[&told]).await
@@ -126,7 +120,7 @@ async fn a_node_that_an_operator_serves_in_multi_pool_mode_is_left_to_it_until_i
         }
         let grown = |seen: &Published| seen.pod_cidrs.iter().any(|cidr| cidr.starts_with("10.1.0."));
         rig.cluster.wait_published("n", "a block of ours", SOON, grown).await?;
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SOON).await?;
         Ok((controller, agent))
     })
     .await
@@ -153,8 +147,8 @@ async fn an_operator_that_begins_beside_us_in_multi_pool_mode_costs_no_pod_its_a
             ask(rig, &agent, &format!("ns/more-{number}")).await?;
             ask(rig, &newcomer, &format!("ns/new-{number}")).await?;
         }
-        restarts_whole(&mut agent).await?;
-        restarts_whole(&mut newcomer).await?;
+        agent.restart_and_restore(SOON).await?;
+        newcomer.restart_and_restore(SOON).await?;
 
         operator.end().await?;
         for node in ["n", "m"] {
@@ -164,8 +158,8 @@ async fn an_operator_that_begins_beside_us_in_multi_pool_mode_costs_no_pod_its_a
         for number in 0..PODS {
             ask(rig, &newcomer, &format!("ns/late-{number}")).await?;
         }
-        restarts_whole(&mut agent).await?;
-        restarts_whole(&mut newcomer).await?;
+        agent.restart_and_restore(SOON).await?;
+        newcomer.restart_and_restore(SOON).await?;
         Ok((controller, agent, newcomer))
     })
     .await
@@ -191,8 +185,8 @@ async fn a_node_that_an_operator_is_told_to_ignore_is_ours_in_multi_pool_mode() 
         ensure!(lie_in(&carried(rig, "theirs"), "10.9.0."), "{:?}", carried(rig, "theirs"));
         let writers = writers(rig, "ours").await?;
         ensure!(!writers.iter().any(|name| name.starts_with("cilium-operator")), "{writers:?}");
-        restarts_whole(&mut agent).await?;
-        restarts_whole(&mut other).await?;
+        agent.restart_and_restore(SOON).await?;
+        other.restart_and_restore(SOON).await?;
         Ok((controller, operator, agent, other))
     })
     .await
@@ -226,7 +220,7 @@ async fn leaves_all_to_us(ipam: &'static str) -> Result<()> {
             ask(rig, &agent, &format!("ns/pod-{number}")).await?;
         }
         wait_claims_carried(rig).await?;
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SOON).await?;
         let writers = writers(rig, "n").await?;
         ensure!(writers.contains("cilium-agent"), "the names of writers are there: {writers:?}");
         ensure!(!writers.iter().any(|name| name.starts_with("cilium-operator")), "{writers:?}");
@@ -258,8 +252,8 @@ async fn what_an_operator_gave_in_cluster_pool_mode_is_adopted_or_left_alone() -
         let is_adopted = async || Ok(rig.cluster.claims_of("first").len() == 1);
         rig.cluster.wait_until("the block of the first to be claimed", SOON, is_adopted).await?;
         ensure!(rig.cluster.claims_of("second").is_empty(), "a claim was made for the second");
-        restarts_whole(&mut first).await?;
-        restarts_whole(&mut second).await?;
+        first.restart_and_restore(SOON).await?;
+        second.restart_and_restore(SOON).await?;
         ensure!(given == [carried(rig, "first"), carried(rig, "second")], "{given:?} was changed");
 
         // Without the operator, a node that joins is ours.
@@ -267,7 +261,7 @@ async fn what_an_operator_gave_in_cluster_pool_mode_is_adopted_or_left_alone() -
         let mut third = join(rig, NodeSpec::new("third")).await?;
         third.allocate("ns/pod").await?;
         ensure!(lie_in(&carried(rig, "third"), "10.1.0."), "{:?}", carried(rig, "third"));
-        restarts_whole(&mut third).await?;
+        third.restart_and_restore(SOON).await?;
         rig.excuse("second");
         Ok((controller, first, second, third))
     })
@@ -314,7 +308,7 @@ async fn no_block_that_an_operator_may_have_replaced_in_cluster_pool_mode_goes_t
         rig.cluster.wait_until("the CIDRs of the operator to be claims", SOON, is_claimed).await?;
         let mut late = join(rig, NodeSpec::new("late")).await?;
         late.allocate("ns/pod").await?;
-        restarts_whole(&mut late).await?;
+        late.restart_and_restore(SOON).await?;
         for (node, _, pod) in &agents {
             let address = pod.ipv4.context("it has an address")?;
             let claims = rig.cluster.claims_of(node);

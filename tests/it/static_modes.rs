@@ -78,8 +78,7 @@ pub(crate) async fn serves_a_node_for_its_life(release: Release, options: Option
         ensure!(filled.allocated.len() == 16 - 2 - 3, "first, last, router, health and a pod: {filled:?}");
 
         let controller = kill(rig, controller).await?;
-        let again = agent.restart(SOON).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        agent.restart_and_restore(SOON).await?;
 
         // Its CiliumNode is deleted while the agent runs, and is recreated with the same CIDRs.
         rig.cluster.delete(Kind::CiliumNode, "n").await?;
@@ -87,8 +86,7 @@ pub(crate) async fn serves_a_node_for_its_life(release: Release, options: Option
         agent.touch_node().await?;
         let in_order = |seen: &crate::support::views::Published| networks(&seen.pod_cidrs) == blocks;
         rig.cluster.wait_published("n", "the same CIDRs in the same order", SOON, in_order).await?;
-        let again = agent.restart(SOON).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        agent.restart_and_restore(SOON).await?;
 
         // Its Node is deleted while the agent runs, and registered again, as a running kubelet does.
         let controller =
@@ -181,8 +179,7 @@ async fn takes_over_a_node_that_has_its_cidrs(release: Release, options: Options
         ensure!(judged.planted_total > 0, "the oracle has not seen who wrote: {judged:?}");
         ensure!(uid(rig, Kind::CiliumNode, "n").await? == before);
         // From now on it is an ordinary node of the cluster.
-        let again = agent.restart(SOON).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        agent.restart_and_restore(SOON).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agent))
     })
@@ -219,8 +216,7 @@ async fn gives_the_widest_blocks(options: Options) -> Result<()> {
             ensure!(filled.allocated.iter().all(|(_, pod)| lies_in(*pod, &blocks)), "not in {blocks:?}");
             agents.push(agent);
         }
-        let again = agents[0].restart(SOON).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        agents[0].restart_and_restore(SOON).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agents))
     })
@@ -239,8 +235,7 @@ async fn node_anew(rig: &Rig, controller: Controller, agent: &mut Agent) -> Resu
     };
     rig.cluster.wait_until("the new Node to have the same CIDRs", SOON, is_served).await?;
     agent.touch_node().await?;
-    let again = agent.restart(SOON).await?;
-    ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+    agent.restart_and_restore(SOON).await?;
     Ok(controller)
 }
 

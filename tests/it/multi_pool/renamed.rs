@@ -17,19 +17,12 @@ use super::{
 };
 use crate::agent_pods::pods;
 use crate::scene::{PROMPT, ask, wait_claims_carried, wait_use_listed};
-use crate::support::agent::Agent;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
 fn pool(name: &str, range: &str) -> PoolSpec {
     PoolSpec::new(name).ipv4(28, &[range]).with("reuseAfter", "1s")
-}
-
-async fn restarts_whole(agent: &mut Agent) -> Result<()> {
-    let again = agent.restart(SLOW).await?;
-    ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
-    Ok(())
 }
 
 /// A pool can't get another name, so it is deleted, and another one is created with its ranges and the other name.
@@ -105,12 +98,12 @@ async fn a_node_whose_default_name_changes_keeps_what_it_has_and_grows_under_the
 
         set_default_pool(rig, "other").await?;
         // Another start with the old name, as after a crash of its container.
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SLOW).await?;
         ensure!(by_name(rig, "n")["default"].is_superset(&before["default"]), "{:?}", by_name(rig, "n"));
         is_named_by_its_claim(rig, "n")?;
 
         agent.change_default_pool("other")?;
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SLOW).await?;
         for number in 0..BLOCK {
             ask(rig, &agent, &format!("ns/later-{number}")).await?;
         }
@@ -127,7 +120,7 @@ async fn a_node_whose_default_name_changes_keeps_what_it_has_and_grows_under_the
         let is_empty = async || Ok(by_name(rig, "n").remove("default").unwrap_or_default().is_empty());
         let waited = rig.cluster.wait_until("nothing to be left under the name before", SLOW, is_empty).await;
         waited.with_context(|| format!("{:?}", by_name(rig, "n")))?;
-        restarts_whole(&mut agent).await?;
+        agent.restart_and_restore(SLOW).await?;
         ask(rig, &agent, "ns/last").await?;
         // The answer to the last usage query may come a minute later.
         wait_given_back(rig).await?;

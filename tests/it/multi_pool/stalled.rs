@@ -119,8 +119,7 @@ async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Re
         rig.cluster.wait_until("what pods use to be listed again", SLOW, is_carried).await?;
         let is_settled = async || Ok(rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held"));
         rig.cluster.wait_until("no block to be on its way", SLOW, is_settled).await?;
-        let again = agent.restart(SLOW).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        agent.restart_and_restore(SLOW).await?;
         ask(rig, &agent, "ns/last").await?;
         wait_claims_carried(rig).await?;
         Ok((controller, proxy, agent, other))
@@ -167,8 +166,7 @@ async fn a_block_waits_for_the_answer_of_an_agent_that_is_stopped() -> Result<()
         }
         let is_settled = async || Ok(rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held"));
         rig.cluster.wait_until("no block to be on its way", SLOW, is_settled).await?;
-        let again = agent.restart(SLOW).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        agent.restart_and_restore(SLOW).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, proxy, agent, other))
     })

@@ -87,8 +87,7 @@ impl Scene {
     /// The agent restarts, and every pod keeps its address.
     pub(super) async fn restart(&mut self, rig: &Rig) -> Result<()> {
         let held = self.agent.held().await?;
-        let again = self.agent.restart(SLOW).await?;
-        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        self.agent.restart_and_restore(SLOW).await?;
         self.n_restarts += 1;
         report(rig, POD, self.n_restarts, Health::Ready).await?;
         let addresses =

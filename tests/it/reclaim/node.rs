@@ -147,8 +147,7 @@ impl Scene {
     /// again.
     pub(super) async fn restart(&mut self, rig: &Rig) -> Result<()> {
         let before = self.held().await?;
-        let started = self.agent.restart(SOON).await?;
-        ensure!(started.lost.is_empty(), "not restored: {:?}", started.lost);
+        self.agent.restart_and_restore(SOON).await?;
         self.n_restarts += 1;
         report(rig, &pod_of(&self.node), self.n_restarts, Health::Ready).await?;
         let after = self.held().await?;

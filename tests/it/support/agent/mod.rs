@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use super::families::{Families, Family};
 
@@ -269,6 +269,13 @@ impl Agent {
         self.stop().await?;
         self.start()?;
         self.wait_ready(deadline).await
+    }
+
+    /// The same. A pod that is not restored is an error.
+    pub(crate) async fn restart_and_restore(&mut self, deadline: Duration) -> Result<()> {
+        let again = self.restart(deadline).await?;
+        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        Ok(())
     }
 
     /// Every address that it has given out, with its owner as Cilium writes it.
