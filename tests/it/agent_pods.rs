@@ -6,6 +6,7 @@
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::scene::{PROMPT, SOON, wait_use_written};
@@ -19,6 +20,12 @@ use crate::support::views::Published;
 
 pub(crate) fn pods(rig: &Rig) -> Api<Pod> {
     kubelet::pods(&rig.cluster.client)
+}
+
+/// Deletes a Pod without waiting for its containers.
+pub(crate) async fn delete_at_once(rig: &Rig, name: &str) -> Result<()> {
+    pods(rig).delete(name, &DeleteParams::default().grace_period(0)).await?;
+    Ok(())
 }
 
 /// Creates the Pod of an agent of this version.

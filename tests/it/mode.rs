@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::agent_pods::{create_agent_pod, pods, wait_told};
+use crate::agent_pods::{create_agent_pod, delete_at_once, wait_told};
 use crate::scene::{SOON, cilium_node, join, nodes, versions, wait_claims_carried, wait_ready, wait_status};
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, dry_run, dry_run_output};
@@ -178,8 +178,7 @@ async fn an_agent_that_undoes_what_is_published_gets_nothing_until_it_is_upgrade
         let now = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
         ensure!(before.is_subset(&now), "something was written: {before:#?} before, {now:#?} now");
 
-        let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        pods(rig).delete("cilium-old", &at_once).await?;
+        delete_at_once(rig, "cilium-old").await?;
         rig.cluster.wait_published("n0", "a block", SOON, |seen| seen.pod_cidrs.len() == 1).await?;
         wait_told(rig, &controller, "/metrics", &[r#"{support="full",release="1.17"} 1"#]).await?;
         Ok((controller, newcomer))

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use self::node::{
     BLOCK, FENCE, FLAGS, KEPT, LATE, LONG_PERIOD, OWN, QUESTION, Scene, has_any, of_block, pool,
 };
-use crate::agent_pods::pods;
+use crate::agent_pods::{delete_at_once, pods};
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried, wait_status, wait_use_written};
 use crate::support::agent::{Release, Settings};
 use crate::support::control_plane::Options;
@@ -281,12 +281,6 @@ async fn create_pod(
     Ok(())
 }
 
-async fn delete_ghost(rig: &Rig) -> Result<()> {
-    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-    pods(rig).delete(GHOST, &now).await?;
-    Ok(())
-}
-
 /// A pod has an address that its agent does not list: the agent is never asked to release the block.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
@@ -314,7 +308,7 @@ async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
         let unlisted = "pods have addresses of it that the agent does not list (1: kube-system/ghost)";
         scene.wait_told(rig, &block, unlisted).await?;
 
-        delete_ghost(rig).await?;
+        delete_at_once(rig, GHOST).await?;
         scene.wait_free(rig, &block).await?;
         scene.restart(rig).await?;
         wait_claims_carried(rig).await?;
@@ -368,7 +362,7 @@ async fn a_pod_in_no_list_that_comes_late_keeps_its_block_whole() -> Result<()> 
         ensure!(!let_go, "the agent has answered already: {:?}", seen.release);
         scene.wait_whole(rig, &block).await?;
         scene.restart(rig).await?;
-        delete_ghost(rig).await?;
+        delete_at_once(rig, GHOST).await?;
         scene.wait_free(rig, &block).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, scene))

@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use ipnet::IpNet;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::taken_off::{LEAVING, RANGE, Scene, create_pod};
@@ -15,7 +14,7 @@ use super::{
     BLOCK, SLOW, ask_mars, by_name, create_pod_ip_pool, is_named_by_its_claim, join, multi_pool,
     wait_given_back,
 };
-use crate::agent_pods::pods;
+use crate::agent_pods::delete_at_once;
 use crate::scene::{PROMPT, ask, wait_claims_carried, wait_use_listed};
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, PoolSpec};
@@ -42,13 +41,8 @@ async fn ranges_of_a_pool_are_another_names_when_its_last_block_is_free() -> Res
         ensure!(scene.state(rig).as_deref() == Some("Held"), "it is {:?}", scene.state(rig));
         is_named_by_its_claim(rig, "n")?;
 
-        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        pods(rig).delete("web", &now).await?;
-        let block: IpNet = scene.block.parse()?;
-        let held = scene.agent.held().await?;
-        for (_, owner) in held.into_iter().filter(|(address, _)| block.contains(address)) {
-            scene.agent.release(&owner).await?;
-        }
+        delete_at_once(rig, "web").await?;
+        scene.end_pods().await?;
         let is_gone = async || Ok(rig.cluster.object(Kind::Pool, LEAVING).is_none());
         let waited = rig.cluster.wait_until("the pool to go with its last block", SLOW, is_gone).await;
         waited.with_context(|| format!("{:?}", rig.cluster.claims_of("n")))?;

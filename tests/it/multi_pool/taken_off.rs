@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::{SLOW, by_name, carried, create_pod_ip_pool, multi_pool};
-use crate::agent_pods::{create_agent_pod, pods, report};
+use crate::agent_pods::{create_agent_pod, delete_at_once, pods, report};
 use crate::chronicle::Chronicle;
 use crate::scene::{SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make};
@@ -76,6 +76,16 @@ impl Scene {
             }
         }
         anyhow::bail!("no pod has an address of {block}: {:?}", self.agent.held().await?)
+    }
+
+    /// All pods with addresses of the block terminate.
+    pub(super) async fn end_pods(&self) -> Result<()> {
+        let block: IpNet = self.block.parse()?;
+        let held = self.agent.held().await?;
+        for (_, owner) in held.into_iter().filter(|(address, _)| block.contains(address)) {
+            self.agent.release(&owner).await?;
+        }
+        Ok(())
     }
 
     async fn drain(rig: &Rig) -> Result<()> {
@@ -196,14 +206,7 @@ async fn a_block_that_its_agent_goes_on_with_drains_and_goes_with_its_last_pod()
         ensure!(held.get(&address) == Some(&owner), "{owner} had {address}: {held:?}");
         ensure!(scene.state(rig).is_some(), "the block is free");
 
-        let in_block: Vec<String> = held
-            .iter()
-            .filter(|(address, _)| block.contains(*address))
-            .map(|(_, owner)| owner.clone())
-            .collect();
-        for owner in in_block {
-            scene.agent.release(&owner).await?;
-        }
+        scene.end_pods().await?;
         scene.wait_free(rig).await?;
         scene.restart(rig).await?;
         Ok((controller, scene.agent))
@@ -224,14 +227,10 @@ async fn a_block_with_a_pod_in_it_stays_until_the_pod_ends() -> Result<()> {
         ensure!(!is_set(&absent), "it was taken off");
         ensure!(scene.state(rig).as_deref() == Some("Held"), "it is {:?}", scene.state(rig));
 
-        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        pods(rig).delete("web", &now).await?;
-        let block: IpNet = scene.block.parse()?;
+        delete_at_once(rig, "web").await?;
         let held = scene.agent.held().await?;
         ensure!(held.contains_key(&address), "{owner} had it: {held:?}");
-        for (_, owner) in held.into_iter().filter(|(address, _)| block.contains(address)) {
-            scene.agent.release(&owner).await?;
-        }
+        scene.end_pods().await?;
         scene.wait_free(rig).await?;
         scene.restart(rig).await?;
         Ok((controller, scene.agent))

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use cilium_node_ipam::model::request::WithdrawalStep;
-use kube::api::DeleteParams;
 use serde_json::json;
 
 use super::node::{BLOCK, FLAGS, LONG_PERIOD, PERIOD, Scene, pod_of, pool};
 use super::steps::{ClaimState, Moment, gives_back};
-use crate::agent_pods::pods;
+use crate::agent_pods::delete_at_once;
 use crate::chronicle::{delete_node, wait_gone};
 use crate::scene::{SOON, ask, wait_claims_carried};
 use crate::support::agent::{Release, Settings};
@@ -126,8 +125,7 @@ async fn recreate(rig: &Rig, scene: &Scene) -> Result<()> {
 /// The machine of the node is lost, and its objects are deleted. Another node comes and grows into both blocks.
 async fn replace(rig: &Rig, scene: Scene) -> Result<Scene> {
     scene.agent.power_off().await?;
-    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-    pods(rig).delete(&pod_of("n"), &now).await?;
+    delete_at_once(rig, &pod_of("n")).await?;
     delete_node(rig, "n").await?;
     let mut other = Scene::join(rig, "other").await?;
     other.grow(rig).await?;

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use serde_json::json;
 
 use super::node::{BLOCK, FLAGS, Scene, pod_of, pool};
-use crate::agent_pods::pods;
+use crate::agent_pods::delete_at_once;
 use crate::chronicle::{Chronicle, delete_node};
 use crate::scene::{SOON, ask};
 use crate::support::agent::{Release, Settings};
@@ -126,7 +126,7 @@ async fn returned(rig: &Rig, machine: Machine, mut scene: Scene, settings: Setti
         Machine::Booted => {
             scene.agent.power_off().await?;
             delete_node(rig, node).await?;
-            pods(rig).delete(&pod_of(node), &kube::api::DeleteParams::default().grace_period(0)).await?;
+            delete_at_once(rig, &pod_of(node)).await?;
             return Scene::join_with(rig, node, settings).await;
         }
     }
