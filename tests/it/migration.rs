@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::multi_pool::SLOW;
+use crate::multi_pool::{SLOW, carried};
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make, Settings};
 use crate::support::cilium_operator::CiliumOperator;
@@ -191,10 +191,6 @@ async fn forget_the_mode_before(rig: &Rig, node: &str) -> Result<()> {
     kubectl(&rig.control_plane, &["patch", "ciliumnode", node, "--type=merge", "-p", nothing]).await?;
     let is_off = |seen: &Published| seen.pool.is_empty();
     rig.cluster.wait_published(node, "nothing of the mode before", SOON, is_off).await.map(drop)
-}
-
-fn carried(rig: &Rig, node: &str) -> BTreeSet<String> {
-    rig.cluster.published(node).unwrap_or_default().pod_cidrs.into_iter().collect()
 }
 
 fn claimed(rig: &Rig, node: &str) -> BTreeSet<String> {

@@ -59,7 +59,7 @@ async fn join_as(rig: &Rig, release: Release, name: &str) -> Result<Agent> {
     Ok(agent)
 }
 
-fn carried(rig: &Rig, node: &str) -> BTreeSet<String> {
+pub(crate) fn carried(rig: &Rig, node: &str) -> BTreeSet<String> {
     rig.cluster.published(node).unwrap_or_default().pod_cidrs.into_iter().collect()
 }
 
@@ -99,6 +99,12 @@ async fn wait_given_back(rig: &Rig) -> Result<()> {
     let done =
         async || Ok(rig.cluster.objects(Kind::Block).iter().all(|block| is_carried(&Claim::of(block))));
     rig.cluster.wait_until("what the agents gave back to be free", SLOW, done).await
+}
+
+/// Returns when no block of the node `n` is being released. Its agent answers with its tick, which comes once per minute.
+pub(crate) async fn wait_none_on_its_way(rig: &Rig) -> Result<()> {
+    let is_settled = || rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held");
+    rig.cluster.wait_until("no block to be on its way", SLOW, async || Ok(is_settled())).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

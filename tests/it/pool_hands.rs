@@ -10,7 +10,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::chronicle::Chronicle;
-use crate::multi_pool::{SLOW, multi_pool};
+use crate::multi_pool::{SLOW, carried, multi_pool, wait_none_on_its_way};
 use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried, wait_use_listed};
 use crate::support::agent::{Agent, Make};
 use crate::support::controller::Controller;
@@ -45,10 +45,6 @@ async fn populated(rig: &Rig, make: Make) -> Result<(Controller, Agent)> {
     wait_claims_carried(rig).await?;
     ensure!(carried(rig, "n").len() >= 3, "{:?}", carried(rig, "n"));
     Ok((controller, agent))
-}
-
-fn carried(rig: &Rig, node: &str) -> BTreeSet<String> {
-    rig.cluster.published(node).unwrap_or_default().pod_cidrs.into_iter().collect()
 }
 
 /// `spec.ipam.pools.allocated` as the server has it.
@@ -193,12 +189,6 @@ async fn an_agent_that_restarts_before_it_answers_loses_no_pod() -> Result<()> {
         Ok((controller, agent))
     })
     .await
-}
-
-/// Returns when no block is being released. Its agent answers with its tick, which comes once per minute.
-async fn wait_none_on_its_way(rig: &Rig) -> Result<()> {
-    let is_settled = || rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held");
-    rig.cluster.wait_until("no block to be on its way", SLOW, async || Ok(is_settled())).await
 }
 
 /// A later version may add fields to an entry. A writer that adds CIDRs drops none of them.

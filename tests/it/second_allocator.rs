@@ -11,6 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
 
 use crate::agent_pods::wait_told;
+use crate::multi_pool::carried;
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make};
 use crate::support::cilium_operator::CiliumOperator;
@@ -68,10 +69,6 @@ async fn join(rig: &Rig, node: NodeSpec) -> Result<Agent> {
 async fn wait_finding(rig: &Rig, controller: &Controller, count: &str) -> Result<()> {
     let told = format!("cilium_node_ipam_findings{{kind=\"SecondAllocator\"}} {count}\n");
     wait_told(rig, controller, "/metrics", &[&told]).await
-}
-
-fn carried(rig: &Rig, node: &str) -> BTreeSet<String> {
-    rig.cluster.published(node).unwrap_or_default().pod_cidrs.into_iter().collect()
 }
 
 fn lie_in(cidrs: &BTreeSet<String>, range: &str) -> bool {

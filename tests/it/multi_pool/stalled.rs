@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
 
-use super::{BLOCK, SLOW, carried, create_pod_ip_pool, join, multi_pool};
+use super::{BLOCK, SLOW, carried, create_pod_ip_pool, join, multi_pool, wait_none_on_its_way};
 use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried, wait_use_listed};
 use crate::support::agent::{Agent, Make, Settings};
 use crate::support::controller::Controller;
@@ -30,7 +30,9 @@ fn given_back(rig: &Rig, before: &BTreeSet<String>) -> BTreeSet<String> {
 }
 
 /// The node `n` with pods in all of its blocks.
-async fn filled(rig: &Rig, proxy: &Proxy) -> Result<(Controller, Agent)> {
+async fn filled(rig: &Rig) -> Result<(Controller, Proxy, Agent)> {
+    let plane = &rig.control_plane;
+    let proxy = Proxy::start_as(plane, &plane.admin_kubeconfig, rig.cluster.bell.clone()).await?;
     rig.control_plane.limit_releasing(SLOW + SLOW).await?;
     create_pod_ip_pool(rig, "default").await?;
     let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("reuseAfter", "1s");
@@ -47,7 +49,7 @@ async fn filled(rig: &Rig, proxy: &Proxy) -> Result<(Controller, Agent)> {
     }
     wait_use_listed(rig, &agent, "n").await?;
     wait_claims_carried(rig).await?;
-    Ok((controller, agent))
+    Ok((controller, proxy, agent))
 }
 
 /// Deletes all pods except those with addresses in the first of these blocks.
@@ -73,10 +75,7 @@ async fn joins_beside(rig: &Rig, blocks: &BTreeSet<String>) -> Result<Agent> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
-        let bell = rig.cluster.bell.clone();
-        let admin = &rig.control_plane.admin_kubeconfig;
-        let proxy = Proxy::start_as(&rig.control_plane, admin, bell).await?;
-        let (controller, mut agent) = filled(rig, &proxy).await?;
+        let (controller, proxy, mut agent) = filled(rig).await?;
         let before = carried(rig, "n");
 
         // One update lists everything that is given back, because the earlier ones are refused. Then the agent sees no
@@ -117,8 +116,7 @@ async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Re
             Ok(used.into_keys().all(|address| lies_in(address, &listed)))
         };
         rig.cluster.wait_until("what pods use to be listed again", SLOW, is_carried).await?;
-        let is_settled = async || Ok(rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held"));
-        rig.cluster.wait_until("no block to be on its way", SLOW, is_settled).await?;
+        wait_none_on_its_way(rig).await?;
         agent.restart_and_restore(SLOW).await?;
         ask(rig, &agent, "ns/last").await?;
         wait_claims_carried(rig).await?;
@@ -131,10 +129,7 @@ async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_waits_for_the_answer_of_an_agent_that_is_stopped() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
-        let bell = rig.cluster.bell.clone();
-        let admin = &rig.control_plane.admin_kubeconfig;
-        let proxy = Proxy::start_as(&rig.control_plane, admin, bell).await?;
-        let (controller, mut agent) = filled(rig, &proxy).await?;
+        let (controller, proxy, mut agent) = filled(rig).await?;
         let before = carried(rig, "n");
         // One update lists everything that is given back, and the agent answers with the next one at the earliest.
         let updates = Requests::new(Verb::Update, Kind::CiliumNode).of("n");
@@ -164,8 +159,7 @@ async fn a_block_waits_for_the_answer_of_an_agent_that_is_stopped() -> Result<()
         for number in 0..PODS {
             ask(rig, &agent, &format!("ns/again-{number}")).await?;
         }
-        let is_settled = async || Ok(rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held"));
-        rig.cluster.wait_until("no block to be on its way", SLOW, is_settled).await?;
+        wait_none_on_its_way(rig).await?;
         agent.restart_and_restore(SLOW).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, proxy, agent, other))
