@@ -101,7 +101,7 @@ async fn wait_given_back(rig: &Rig) -> Result<()> {
     rig.cluster.wait_until("what the agents gave back to be free", SLOW, done).await
 }
 
-/// Returns when no block of the node `n` is being released. Its agent answers with its tick, which comes once per minute.
+/// Returns when no block of the node `n` is being released. Its agent answers with its tick, once per minute.
 pub(crate) async fn wait_none_on_its_way(rig: &Rig) -> Result<()> {
     let is_settled = || rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held");
     rig.cluster.wait_until("no block to be on its way", SLOW, async || Ok(is_settled())).await

@@ -194,8 +194,8 @@ impl Agent {
         })
     }
 
-    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore, except those that it lost
-    /// by itself: their pods lose their network.
+    /// Restores at most `at_most` of its pods. Returns the addresses that it can't restore, and did not lose by itself:
+    /// their pods lose their network.
     pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
         let mut lost = by_model!(mut self, model => {
             if !model.goes_on() {
