@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::cilium_group::{self, CiliumVersion};
 use super::multi_pool::{self, WirePools};
-use super::watched::{Meta, Wire, can_be_real};
+use super::watched::{Meta, Wire, read_cidrs};
 use crate::model::crd::{CrdFields, ReleaseMark};
 use crate::model::kind::Kind;
 use crate::model::multi_pool::PoolsFields;
@@ -22,7 +22,6 @@ use crate::model::observation::Object;
 use crate::model::revision::{Custom, Revision};
 use crate::net::address_map::AddressMap;
 use crate::net::addresses::AddressSet;
-use crate::net::cidr::Cidr;
 
 /// CiliumNodes.
 #[derive(Debug, Clone)]
@@ -80,7 +79,7 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
             pool: pool.keys.addresses,
             owners: pool.owners.into_iter().collect(),
             min_allocate: ipam.min_allocate.unwrap_or_default(),
-            own: used.as_ref().map(|used| used.own.clone()).unwrap_or_default(),
+            own: used.iter().flat_map(|used| &used.owners).filter_map(own_use).collect(),
             used: used.map(|used| used.keys.addresses),
             marks: marks.by_address,
         },
@@ -91,6 +90,12 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
             .and_then(|managers| managers.operator),
         malformed,
     })
+}
+
+/// The use of an address by the agent itself; `None` if a pod has the address.
+fn own_use((address, owner): &(IpAddr, String)) -> Option<(IpAddr, &'static str)> {
+    let purpose = ["router", "health", "ingress"].into_iter().find(|purpose| purpose == owner)?;
+    Some((*address, purpose))
 }
 
 /// The addresses that an agent reports as its own. In crd mode `status.ipam.used` shows those of a pool too.
@@ -108,24 +113,6 @@ fn own_addresses(
         .chain(of(both(health), "health"))
         .chain(of(both(ingress), "ingress"))
         .collect()
-}
-
-/// The CIDRs of a list. A text in unusual form occupies the range that it means, and is reported as well.
-pub(super) fn read_cidrs(
-    kind: Kind,
-    field: &str,
-    texts: Vec<String>,
-    malformed: &mut Vec<Malformed>,
-) -> Vec<Cidr> {
-    let mut cidrs = Vec::with_capacity(texts.len());
-    for (index, text) in texts.into_iter().enumerate() {
-        let meant = Cidr::parse_lenient(&text).filter(|cidr| can_be_real(kind, *cidr));
-        cidrs.extend(meant);
-        if meant.is_none() || text.parse::<Cidr>().is_err() {
-            malformed.push(Malformed { field: format!("{field}[{index}]"), value: text });
-        }
-    }
-    cidrs
 }
 
 #[derive(Deserialize)]
@@ -209,7 +196,7 @@ struct WireStatus {
 
 #[derive(Default, Deserialize)]
 struct WireIpamStatus {
-    used: Option<Used>,
+    used: Option<Entries>,
     #[serde(rename = "release-ips")]
     release_ips: Option<Marks>,
     #[serde(rename = "operator-status")]
@@ -244,77 +231,6 @@ impl Keys {
     }
 }
 
-/// The entries of `status.ipam.used`.
-#[derive(Debug, Default)]
-struct Used {
-    keys: Keys,
-    own: AddressMap<&'static str>,
-}
-
-impl<'de> Deserialize<'de> for Used {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Entry {
-            #[serde(default)]
-            owner: AgentsOwn,
-        }
-
-        struct UsedVisitor;
-
-        impl<'de> Visitor<'de> for UsedVisitor {
-            type Value = Used;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of used addresses")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Used, A::Error> {
-                let mut used = Used::default();
-                while let Some((key, entry)) = map.next_entry::<String, Option<Entry>>()? {
-                    let address = used.keys.insert(&key);
-                    if let (Some(address), Some(AgentsOwn(Some(purpose)))) =
-                        (address, entry.map(|entry| entry.owner))
-                    {
-                        used.own.insert(address, purpose);
-                    }
-                }
-                Ok(used)
-            }
-        }
-
-        deserializer.deserialize_map(UsedVisitor)
-    }
-}
-
-/// The use of an address by the agent itself; `None` if a pod has the address. Most owners are pods, and no decision
-/// needs their names, so they are not kept.
-#[derive(Debug, Clone, Copy, Default)]
-struct AgentsOwn(Option<&'static str>);
-
-impl<'de> Deserialize<'de> for AgentsOwn {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OwnerVisitor;
-
-        impl Visitor<'_> for OwnerVisitor {
-            type Value = AgentsOwn;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an owner")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, owner: &str) -> Result<AgentsOwn, E> {
-                Ok(AgentsOwn(["router", "health", "ingress"].into_iter().find(|own| *own == owner)))
-            }
-
-            fn visit_unit<E: serde::de::Error>(self) -> Result<AgentsOwn, E> {
-                Ok(AgentsOwn(None))
-            }
-        }
-
-        deserializer.deserialize_any(OwnerVisitor)
-    }
-}
-
 /// The entries of `status.ipam.release-ips`.
 #[derive(Debug, Default)]
 struct Marks {
@@ -341,7 +257,7 @@ impl<'de> Deserialize<'de> for Marks {
     }
 }
 
-/// The entries of `spec.ipam.pool`.
+/// The entries of `spec.ipam.pool` or of `status.ipam.used`, which may have an owner each.
 #[derive(Debug, Default)]
 struct Entries {
     keys: Keys,
@@ -361,7 +277,7 @@ impl<'de> Deserialize<'de> for Entries {
             type Value = Entries;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of pool entries by address")
+                f.write_str("a map of entries by address")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::watched::can_be_real;
+use super::watched::read_cidrs;
 use crate::model::kind::Kind;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, QUESTION, Question, Requested};
 use crate::model::node::Malformed;
 use crate::model::revision::Revision;
-use crate::net::cidr::{Cidr, Family};
+use crate::net::cidr::Family;
 
 /// The two lists, with entries in any form: a malformed entry must not make the whole CiliumNode unreadable.
 #[derive(Default, Deserialize)]
@@ -57,16 +57,10 @@ fn read_requested(entry: &Value) -> Requested {
 }
 
 fn read_allocated(index: usize, entry: &Value, malformed: &mut Vec<Malformed>) -> Allocated {
-    let mut cidrs = Vec::new();
-    for (place, cidr) in entry.get("cidrs").and_then(Value::as_array).into_iter().flatten().enumerate() {
-        let text = cidr.as_str().map_or_else(|| cidr.to_string(), ToOwned::to_owned);
-        let meant = Cidr::parse_lenient(&text).filter(|cidr| can_be_real(Kind::CiliumNode, *cidr));
-        cidrs.extend(meant);
-        if meant.is_none() || text.parse::<Cidr>().is_err() {
-            let field = format!("spec.ipam.pools.allocated[{index}].cidrs[{place}]");
-            malformed.push(Malformed { field, value: text });
-        }
-    }
+    let listed = entry.get("cidrs").and_then(Value::as_array).into_iter().flatten();
+    let texts = listed.map(|cidr| cidr.as_str().map_or_else(|| cidr.to_string(), ToOwned::to_owned));
+    let field = format!("spec.ipam.pools.allocated[{index}].cidrs");
+    let cidrs = read_cidrs(Kind::CiliumNode, &field, texts.collect(), malformed);
     Allocated { pool: pool_of(entry), cidrs, entry: Entry(entry.to_string()) }
 }
 

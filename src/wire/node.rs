@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::cilium_node::read_cidrs;
-use super::watched::{Meta, Wire};
+use super::watched::{Meta, Wire, read_cidrs};
 use crate::model::kind::Kind;
 use crate::model::node::{AddressKind, Annotated, Malformed, Node, NodeAddress, POD_CIDR_ANNOTATIONS};
 use crate::model::observation::Object;

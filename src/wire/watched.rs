@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
+use crate::model::node::Malformed;
 use crate::model::observation::{Object, Unreadable};
 use crate::model::revision::{Revision, Store};
 use crate::model::time::Timestamp;
@@ -36,7 +37,7 @@ const SHORTEST_OF_A_POOL: (u8, u8) = (8, 8);
 ///
 /// So would an IPv6 range around the IPv4-mapped addresses, such as `::/64`: on the number line it contains all of
 /// IPv4. No pool can have IPv6 addresses of that range.
-pub(super) fn can_be_real(kind: Kind, range: Cidr) -> bool {
+fn can_be_real(kind: Kind, range: Cidr) -> bool {
     let (ipv4, ipv6) = match kind {
         Kind::Claim => (rules::LARGEST_IPV4_BLOCK, rules::LARGEST_IPV6_BLOCK),
         Kind::Node | Kind::CiliumNode => SHORTEST_OF_A_NODE,
@@ -47,6 +48,24 @@ pub(super) fn can_be_real(kind: Kind, range: Cidr) -> bool {
         Family::V4 => range.prefix_len() >= ipv4,
         Family::V6 => range.prefix_len() >= ipv6 && !has_all_of_ipv4(),
     }
+}
+
+/// The CIDRs of a list. A text in unusual form occupies the range that it means, and is reported as well.
+pub(super) fn read_cidrs(
+    kind: Kind,
+    field: &str,
+    texts: Vec<String>,
+    malformed: &mut Vec<Malformed>,
+) -> Vec<Cidr> {
+    let mut cidrs = Vec::with_capacity(texts.len());
+    for (index, text) in texts.into_iter().enumerate() {
+        let meant = Cidr::parse_lenient(&text).filter(|cidr| can_be_real(kind, *cidr));
+        cidrs.extend(meant);
+        if meant.is_none() || text.parse::<Cidr>().is_err() {
+            malformed.push(Malformed { field: format!("{field}[{index}]"), value: text });
+        }
+    }
+    cidrs
 }
 
 /// The part of an object's metadata that is always read.
