@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 use tokio::sync::watch;
 
 use super::event_reason::{EventFate, EventReason};
@@ -50,6 +50,8 @@ type Blocks = Series<[(&'static str, String); 2], Counter>;
 /// All metrics. Clones share their counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
+    ready: Gauge,
+    leader: Gauge,
     writes: Series<Labels<2>, Counter>,
     write_duration: Series<Labels<1>, Histogram>,
     grant_duration: Series<Labels<1>, Histogram>,
@@ -67,8 +69,6 @@ pub struct Metrics {
     self_checks: Counter,
     self_check_differences: Gauge,
     events: Series<Labels<2>, Counter>,
-    ready: Gauge,
-    leader: Gauge,
     serving: watch::Sender<Option<NotServing>>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     registry: Arc<Registry>,
@@ -97,34 +97,103 @@ fn of_decisions() -> Histogram {
 
 impl Default for Metrics {
     fn default() -> Self {
+        let serving = watch::Sender::new(Some(NotServing::NotReady));
+        let snapshot = watch::Sender::new(Arc::default());
+        let mut all = Registry::default();
+        all.register_collector(Box::new(process::Process::start()));
+        let ours = all.sub_registry_with_prefix(PREFIX);
+        ours.register_collector(Box::new(process::Serving(serving.subscribe())));
+        ours.register_collector(Box::new(world::World(snapshot.subscribe())));
+        ours.register("build", "The version of this program", Info::new([("version", VERSION)]));
         let metrics = Self {
-            writes: Series::default(),
-            write_duration: Series::new(of_requests),
-            grant_duration: Series::new(of_grants),
-            blocks_granted: Series::default(),
-            blocks_returned: Series::default(),
-            api_requests: ApiRequests::default(),
-            writes_in_flight: Gauge::default(),
-            writes_in_flight_limit: Gauge::default(),
-            inputs: Series::default(),
-            decision_duration: Series::new(of_decisions),
-            watch_lists: Series::default(),
-            watch_errors: Series::default(),
-            watch_lapse: Series::default(),
-            watch_lag: Series::new(of_requests),
-            self_checks: Counter::default(),
-            self_check_differences: Gauge::default(),
-            events: Series::default(),
-            ready: Gauge::default(),
-            leader: Gauge::default(),
-            serving: watch::Sender::new(Some(NotServing::NotReady)),
-            snapshot: watch::Sender::new(Arc::default()),
-            registry: Arc::default(),
+            ready: shown(ours, "ready", "Readiness: 1 if /readyz answers 200"),
+            leader: shown(ours, "leader", "Leadership: 1 if this replica leads and writes, 0 on standby"),
+            writes: shown(ours, "writes", "Writes and single reads by kind and outcome"),
+            write_duration: in_seconds(
+                ours,
+                "write_duration",
+                "Duration of writes and single reads until the outcome was known",
+                of_requests,
+            ),
+            grant_duration: in_seconds(
+                ours,
+                "grant_duration",
+                "Time from a node's need of blocks to their publication",
+                of_grants,
+            ),
+            blocks_granted: shown(ours, "blocks_granted", "Blocks for which this replica created a claim"),
+            blocks_returned: shown(
+                ours,
+                "blocks_returned",
+                "Blocks whose claim this replica deleted, so that they are free",
+            ),
+            api_requests: ApiRequests(shown(
+                ours,
+                "api_requests",
+                "Requests to the API server by verb, kind and code of the answer",
+            )),
+            writes_in_flight: shown(ours, "writes_in_flight", "Writes and single reads in flight"),
+            writes_in_flight_limit: shown(
+                ours,
+                "writes_in_flight_limit",
+                "Maximum number of concurrent writes and single reads (--max-parallel-writes)",
+            ),
+            inputs: shown(ours, "inputs", "Inputs of the main loop"),
+            decision_duration: in_seconds(ours, "decision_duration", "Duration of decisions", of_decisions),
+            watch_lists: shown(
+                ours,
+                "watch_lists",
+                "Complete lists of a kind; the first one belongs to the start",
+            ),
+            watch_errors: shown(ours, "watch_errors", "Failures of watches and lists"),
+            watch_lapse: in_seconds(
+                ours,
+                "watch_lapse",
+                "Time without a watch of a kind; 0 with a watch",
+                Gauge::default,
+            ),
+            watch_lag: in_seconds(
+                ours,
+                "watch_lag",
+                "Time from the answer to a write until the watch of its kind shows it; 0 if the watch was faster",
+                of_requests,
+            ),
+            self_checks: shown(
+                ours,
+                "self_checks",
+                "Self-checks, which compare the internal state with all objects",
+            ),
+            self_check_differences: shown(
+                ours,
+                "self_check_differences",
+                "Differences in the last self-check; any value but 0 is a bug",
+            ),
+            events: shown(ours, "events", "Kubernetes events by reason and outcome"),
+            serving,
+            snapshot,
+            registry: Arc::new(all),
         };
         metrics.begin_at_zero();
-        let registry = Arc::new(metrics.registry());
-        Self { registry, ..metrics }
+        metrics
     }
+}
+
+/// A new metric, which is shown from now on.
+fn shown<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// The same for series whose metrics `new` creates, in seconds.
+fn in_seconds<M>(registry: &mut Registry, name: &str, help: &str, new: fn() -> M) -> Series<Labels<1>, M>
+where
+    M: Clone,
+    Series<Labels<1>, M>: Metric,
+{
+    let metric = Series::new(new);
+    registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+    metric
 }
 
 impl Metrics {
@@ -274,96 +343,6 @@ impl Metrics {
             drop(self.watch_lag.of(&[("kind", kind.as_str())]));
         }
         self.set_lapses(&[]);
-    }
-
-    fn registry(&self) -> Registry {
-        let mut all = Registry::default();
-        all.register_collector(Box::new(process::Process::start()));
-        let registry = all.sub_registry_with_prefix(PREFIX);
-        registry.register("build", "The version of this program", Info::new([("version", VERSION)]));
-        registry.register("ready", "Readiness: 1 if /readyz answers 200", self.ready.clone());
-        registry.register(
-            "leader",
-            "Leadership: 1 if this replica leads and writes, 0 on standby",
-            self.leader.clone(),
-        );
-        registry.register("writes", "Writes and single reads by kind and outcome", self.writes.clone());
-        registry.register_with_unit(
-            "write_duration",
-            "Duration of writes and single reads until the outcome was known",
-            Unit::Seconds,
-            self.write_duration.clone(),
-        );
-        registry.register_with_unit(
-            "grant_duration",
-            "Time from a node's need of blocks to their publication",
-            Unit::Seconds,
-            self.grant_duration.clone(),
-        );
-        registry.register(
-            "blocks_granted",
-            "Blocks for which this replica created a claim",
-            self.blocks_granted.clone(),
-        );
-        registry.register(
-            "blocks_returned",
-            "Blocks whose claim this replica deleted, so that they are free",
-            self.blocks_returned.clone(),
-        );
-        registry.register(
-            "api_requests",
-            "Requests to the API server by verb, kind and code of the answer",
-            self.api_requests.0.clone(),
-        );
-        registry.register(
-            "writes_in_flight",
-            "Writes and single reads in flight",
-            self.writes_in_flight.clone(),
-        );
-        registry.register(
-            "writes_in_flight_limit",
-            "Maximum number of concurrent writes and single reads (--max-parallel-writes)",
-            self.writes_in_flight_limit.clone(),
-        );
-        registry.register("inputs", "Inputs of the main loop", self.inputs.clone());
-        registry.register_with_unit(
-            "decision_duration",
-            "Duration of decisions",
-            Unit::Seconds,
-            self.decision_duration.clone(),
-        );
-        registry.register(
-            "watch_lists",
-            "Complete lists of a kind; the first one belongs to the start",
-            self.watch_lists.clone(),
-        );
-        registry.register("watch_errors", "Failures of watches and lists", self.watch_errors.clone());
-        registry.register_with_unit(
-            "watch_lapse",
-            "Time without a watch of a kind; 0 with a watch",
-            Unit::Seconds,
-            self.watch_lapse.clone(),
-        );
-        registry.register_with_unit(
-            "watch_lag",
-            "Time from the answer to a write until the watch of its kind shows it; 0 if the watch was faster",
-            Unit::Seconds,
-            self.watch_lag.clone(),
-        );
-        registry.register(
-            "self_checks",
-            "Self-checks, which compare the internal state with all objects",
-            self.self_checks.clone(),
-        );
-        registry.register(
-            "self_check_differences",
-            "Differences in the last self-check; any value but 0 is a bug",
-            self.self_check_differences.clone(),
-        );
-        registry.register("events", "Kubernetes events by reason and outcome", self.events.clone());
-        registry.register_collector(Box::new(process::Serving(self.serving.subscribe())));
-        registry.register_collector(Box::new(world::World(self.snapshot.subscribe())));
-        all
     }
 }
 
