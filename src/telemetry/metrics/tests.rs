@@ -103,6 +103,11 @@ fn text() -> String {
     metrics().text()
 }
 
+/// The lines of a text that start with this prefix, without it.
+fn lines_of<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
+    text.lines().filter_map(|line| line.strip_prefix(prefix)).collect()
+}
+
 /// The texts of a process that serves, and of one that does not, for each reason.
 fn text_of_every_reason() -> String {
     let metrics = metrics();
@@ -234,16 +239,11 @@ fn no_node_is_named() {
 #[test]
 fn parts_sum_up_to_their_whole_whatever_the_objects_say() {
     let text = text();
-    let shown: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("cilium_node_ipam_"))
-        .filter(|line| {
-            ["pool_blocks{", "pool_addresses{", "pool_nodes", "nodes{", "unreadable_objects{"]
-                .iter()
-                .any(|name| line.starts_with(name))
-        })
-        .filter(|line| !line.contains("ipv6"))
-        .collect();
+    let mut shown = lines_of(&text, "cilium_node_ipam_");
+    shown.retain(|line| {
+        let names = ["pool_blocks{", "pool_addresses{", "pool_nodes", "nodes{", "unreadable_objects{"];
+        names.iter().any(|name| line.starts_with(name)) && !line.contains("ipv6")
+    });
     assert_eq!(
         shown.join("\n"),
         "\
@@ -275,11 +275,8 @@ unreadable_objects{kind=\"NodeIPBlock\"} 1"
 #[test]
 fn the_room_and_the_forecast_of_a_pool_are_shown_by_family() {
     let text = text();
-    let shown: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("cilium_node_ipam_pool_"))
-        .filter(|line| line.starts_with("room") || line.starts_with("full_in"))
-        .collect();
+    let mut shown = lines_of(&text, "cilium_node_ipam_pool_");
+    shown.retain(|line| line.starts_with("room") || line.starts_with("full_in"));
     // Of IPv4 two blocks were granted in half an hour, and two are free and one cools.
     assert_eq!(
         shown,
@@ -293,10 +290,9 @@ fn the_room_and_the_forecast_of_a_pool_are_shown_by_family() {
 
 #[test]
 fn the_blocks_of_a_cidr_that_gives_out_none_are_shown_by_state() {
-    let text = text();
-    let shown: Vec<&str> =
-        text.lines().filter_map(|line| line.strip_prefix("cilium_node_ipam_pool_cidr_blocks")).collect();
     let series = |state: &str| format!("{{pool=\"beijing\",cidr=\"10.0.1.0/29\",state=\"{state}\"}} 0");
+    let text = text();
+    let shown = lines_of(&text, "cilium_node_ipam_pool_cidr_blocks");
     assert_eq!(shown, ["held", "draining", "cooling"].map(series));
 }
 
@@ -327,11 +323,8 @@ fn series_are_in_the_order_of_their_labels_and_events_without_a_count_are_left_o
     for reason in [EventReason::NoPool, EventReason::Blocked, EventReason::Passive] {
         metrics.event(reason, EventFate::Created);
     }
-    let text = metrics.text();
-    let events: Vec<&str> =
-        text.lines().filter_map(|line| line.strip_prefix("cilium_node_ipam_events_total{reason=")).collect();
     assert_eq!(
-        events,
+        lines_of(&metrics.text(), "cilium_node_ipam_events_total{reason="),
         [
             "\"Blocked\",outcome=\"created\"} 1",
             "\"NoPool\",outcome=\"created\"} 1",
@@ -354,11 +347,8 @@ fn blocks_are_counted_by_pool_and_reason_as_long_as_the_pool_exists() {
         metrics.block_returned(&PoolName::from(name), ReturnReason::NodeGone);
     }
     metrics.publish(snapshot(&world(), std::iter::empty(), Timestamp::UNIX_EPOCH));
-    let text = metrics.text();
-    let shown: Vec<&str> =
-        text.lines().filter_map(|line| line.strip_prefix("cilium_node_ipam_blocks_")).collect();
     assert_eq!(
-        shown,
+        lines_of(&metrics.text(), "cilium_node_ipam_blocks_"),
         [
             "granted_total{pool=\"beijing\",reason=\"adopted\"} 1",
             "granted_total{pool=\"beijing\",reason=\"first\"} 1",
@@ -370,8 +360,7 @@ fn blocks_are_counted_by_pool_and_reason_as_long_as_the_pool_exists() {
 #[test]
 fn conditions_that_do_not_hold_are_left_out_but_for_the_two_of_the_alerts() {
     let text = text();
-    let shown: Vec<&str> =
-        text.lines().filter_map(|line| line.strip_prefix("cilium_node_ipam_pool_condition")).collect();
+    let shown = lines_of(&text, "cilium_node_ipam_pool_condition");
     let series = |(condition, value)| format!("{{pool=\"beijing\",condition=\"{condition}\"}} {value}");
     assert_eq!(shown, [("Ready", 1), ("Exhausted", 0)].map(series));
 }
