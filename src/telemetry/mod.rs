@@ -101,11 +101,7 @@ impl Telemetry {
 
     /// Sets who leads.
     pub fn set_leader(&self, leader: Leader) {
-        self.leader.send_if_modified(|before| {
-            let is_new = *before != leader;
-            *before = leader;
-            is_new
-        });
+        self.leader.send_replace(leader);
     }
 
     /// Who leads, as far as this process knows.

@@ -187,10 +187,7 @@ impl Standing {
     #[allow(clippy::must_use_candidate, reason = "the time is for a log line")]
     pub fn follows(&self, kind: &'static str) -> Option<Duration> {
         let mut ended = None;
-        self.state.send_if_modified(|state| {
-            ended = state.lapses.remove(kind);
-            ended.is_some()
-        });
+        self.state.send_modify(|state| ended = state.lapses.remove(kind));
         ended.map(|lapse| lapse.since.elapsed())
     }
 
@@ -208,16 +205,14 @@ impl Standing {
 
     /// The server has carried out a request.
     pub fn allow(&self, right: &Right) {
-        self.state.send_if_modified(|state| state.forbidden.remove(right).is_some());
+        self.state.send_modify(|state| {
+            state.forbidden.remove(right);
+        });
     }
 
     /// Forgets refused requests for a resource that this process does not repeat now.
     pub fn forget(&self, resource: &str) {
-        self.state.send_if_modified(|state| {
-            let n_before = state.forbidden.len();
-            state.forbidden.retain(|right, _| right.resource != resource);
-            state.forbidden.len() < n_before
-        });
+        self.state.send_modify(|state| state.forbidden.retain(|right, _| right.resource != resource));
     }
 
     /// The rights that have been missing for this time: every request of this kind was answered with 403 since.
