@@ -12,11 +12,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::crds::{self, Definition};
+pub use super::pool::advice::blocks_beside;
 use super::pool::{advice, forms};
 use super::{FieldError, GROUP, NodeIPBlock, NodeIPPool, VERSION, labels, rules, structural};
 use crate::model::claim::Claim;
 use crate::model::pool::Pool;
-use crate::net::cidr::Family;
 
 /// Whether the document claims to be of this API group, in any version or kind.
 ///
@@ -53,12 +53,6 @@ pub fn warnings(document: &Value) -> Vec<FieldError> {
     read_pool(document).map(|(wire, pool)| advice::warnings(&wire, &pool)).unwrap_or_default()
 }
 
-/// How many blocks of `family` a pool has, and how many are left if `older` is the older pool.
-#[must_use]
-pub fn blocks_beside(pool: &Pool, older: &Pool, family: Family) -> (u128, u128) {
-    advice::blocks_beside(pool, older, family)
-}
-
 fn read_pool(document: &Value) -> Option<(NodeIPPool, Pool)> {
     let definition = definition_of(document).ok().filter(|definition| definition.kind == "NodeIPPool")?;
     let wire: NodeIPPool = serde_json::from_value(with_server_fields(prepared(definition, document))).ok()?;
@@ -72,7 +66,7 @@ fn check(document: &Value, old: Option<&Value>) -> Vec<FieldError> {
         Err(error) => return vec![error],
     };
     let mut errors = Vec::new();
-    structural::unknown_fields(definition.schema(), document, &mut errors);
+    structural::unknown_fields(definition.schema(), document, "", &mut errors);
     check_metadata(document, &mut errors);
     let document = prepared(definition, document);
     let violations = structural::validate(definition.schema(), &document);

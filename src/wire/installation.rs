@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::surroundings;
+use super::surroundings::{namespaced, old_definition, texts};
 use crate::model::installation::{ApiService, DaemonSet, Definition, Process};
 
 /// A DaemonSet.
@@ -13,7 +13,7 @@ use crate::model::installation::{ApiService, DaemonSet, Definition, Process};
 pub fn daemon_set(object: &Value) -> DaemonSet {
     let images = containers(&object["spec"]["template"]["spec"]);
     let images = images.filter_map(|container| Some(container["image"].as_str()?.to_owned()));
-    DaemonSet { name: surroundings::namespaced(object), images: images.collect() }
+    DaemonSet { name: namespaced(object), images: images.collect() }
 }
 
 /// The process in a Deployment of cilium-operator; `None` for another Deployment.
@@ -53,19 +53,18 @@ pub fn definition(object: &Value) -> Option<Definition> {
     is_ours.then(|| Definition {
         name: name.to_owned(),
         deleting: object["metadata"]["deletionTimestamp"].is_string(),
-        old: surroundings::old_definition(object),
+        old: old_definition(object),
     })
 }
 
 fn process(kind: &str, object: &Value, spec: &Value) -> Process {
-    let texts = |value: &Value| -> Vec<String> {
-        let texts = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-        texts.map(ToOwned::to_owned).collect()
-    };
-    let arguments = spec["containers"].as_array().into_iter().flatten();
+    let containers = spec["containers"].as_array().into_iter().flatten();
     let arguments =
-        arguments.flat_map(|container| [texts(&container["command"]), texts(&container["args"])].concat());
-    Process { name: format!("{kind} {}", surroundings::namespaced(object)), arguments: arguments.collect() }
+        containers.flat_map(|container| texts(&container["command"]).chain(texts(&container["args"])));
+    Process {
+        name: format!("{kind} {}", namespaced(object)),
+        arguments: arguments.map(str::to_owned).collect(),
+    }
 }
 
 fn containers(spec: &Value) -> impl Iterator<Item = &Value> {

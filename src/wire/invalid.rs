@@ -49,13 +49,8 @@ pub struct InvalidObject {
 
 impl fmt::Display for InvalidObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.errors.iter().enumerate() {
-            if index > 0 {
-                f.write_str("; ")?;
-            }
-            fmt::Display::fmt(error, f)?;
-        }
-        Ok(())
+        let errors: Vec<String> = self.errors.iter().map(ToString::to_string).collect();
+        f.write_str(&errors.join("; "))
     }
 }
 

@@ -60,11 +60,7 @@ pub(super) fn apply_defaults(schema: &Value, value: &mut Value) {
 }
 
 /// The fields that the schema does not know. The server drops them, or with strict validation refuses the object.
-pub(super) fn unknown_fields(schema: &Value, document: &Value, errors: &mut Vec<FieldError>) {
-    find_unknown(schema, document, "", errors);
-}
-
-fn find_unknown(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn unknown_fields(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
@@ -73,14 +69,14 @@ fn find_unknown(schema: &Value, value: &Value, path: &str, errors: &mut Vec<Fiel
                 }
                 let path = join(path, name);
                 match child_schema(schema, name) {
-                    Some(schema) => find_unknown(schema, field, &path, errors),
+                    Some(schema) => unknown_fields(schema, field, &path, errors),
                     None => errors.push(FieldError::new(path, field, "unknown field")),
                 }
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                find_unknown(&schema["items"], item, &format!("{path}[{index}]"), errors);
+                unknown_fields(&schema["items"], item, &format!("{path}[{index}]"), errors);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

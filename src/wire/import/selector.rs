@@ -2,6 +2,9 @@
 //!
 //! Reads only expressions that a label selector can express exactly, and names the first that it can't.
 
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
 use serde_json::{Value, json};
 
 /// A word of a selector.
@@ -18,14 +21,14 @@ const SIGNS: [&str; 11] = ["&&", "||", "==", "!=", "!", "(", ")", "{", "}", ",",
 
 /// The terms that must all hold; an error is a rule for a person.
 pub(super) fn requirements(selector: &str) -> Result<Vec<Value>, String> {
-    let mut rest = Rest { tokens: tokens(selector)?, at: 0 };
+    let mut rest = Rest(tokens(selector)?.into_iter().peekable());
     let mut terms = Vec::new();
-    if rest.tokens.is_empty() {
+    if rest.0.peek().is_none() {
         return Ok(terms);
     }
     loop {
         terms.extend(rest.term()?);
-        match rest.next() {
+        match rest.0.next() {
             None => return Ok(terms),
             Some(Token::Sign("&&")) => {}
             Some(Token::Sign("||")) => {
@@ -73,34 +76,26 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-struct Rest {
-    tokens: Vec<Token>,
-    at: usize,
-}
+/// The tokens that are not read yet.
+struct Rest(Peekable<IntoIter<Token>>);
 
 impl Rest {
-    fn next(&mut self) -> Option<Token> {
-        let token = self.tokens.get(self.at).cloned();
-        self.at += 1;
-        token
-    }
-
     fn expect(&mut self, sign: &'static str) -> Result<(), String> {
-        match self.next() {
+        match self.0.next() {
             Some(Token::Sign(found)) if found == sign => Ok(()),
             other => Err(unexpected(other.as_ref())),
         }
     }
 
     fn word(&mut self) -> Result<String, String> {
-        match self.next() {
+        match self.0.next() {
             Some(Token::Word(word)) => Ok(word),
             other => Err(unexpected(other.as_ref())),
         }
     }
 
     fn text(&mut self) -> Result<String, String> {
-        match self.next() {
+        match self.0.next() {
             Some(Token::Text(text)) => Ok(text),
             other => Err(unexpected(other.as_ref())),
         }
@@ -108,7 +103,7 @@ impl Rest {
 
     /// One term; `None` for `all()`.
     fn term(&mut self) -> Result<Option<Value>, String> {
-        let exists = match self.next() {
+        let exists = match self.0.next() {
             Some(Token::Sign("!")) => {
                 let word = self.word()?;
                 if word != "has" {
@@ -117,7 +112,7 @@ impl Rest {
                 "DoesNotExist"
             }
             Some(Token::Word(word)) => {
-                let opens = self.tokens.get(self.at) == Some(&Token::Sign("("));
+                let opens = self.0.peek() == Some(&Token::Sign("("));
                 match (word.as_str(), opens) {
                     ("all", true) => {
                         self.expect("(")?;
@@ -138,7 +133,7 @@ impl Rest {
     }
 
     fn comparison(&mut self, key: &str) -> Result<Value, String> {
-        let (operator, values) = match self.next() {
+        let (operator, values) = match self.0.next() {
             Some(Token::Sign("==")) => ("In", vec![self.text()?]),
             Some(Token::Sign("!=")) => ("NotIn", vec![self.text()?]),
             Some(Token::Word(word)) if word == "in" => ("In", self.set()?),
@@ -158,7 +153,7 @@ impl Rest {
         self.expect("{")?;
         let mut values = vec![self.text()?];
         loop {
-            match self.next() {
+            match self.0.next() {
                 Some(Token::Sign(",")) => values.push(self.text()?),
                 Some(Token::Sign("}")) => return Ok(values),
                 other => return Err(unexpected(other.as_ref())),

@@ -44,7 +44,7 @@ pub(in crate::wire) fn warnings(wire: &NodeIPPool, pool: &Pool) -> Vec<FieldErro
 
 /// How many blocks of `family` a pool has, and how many are left if `older` is the older pool.
 #[must_use]
-pub(in crate::wire) fn blocks_beside(pool: &Pool, older: &Pool, family: Family) -> (u128, u128) {
+pub fn blocks_beside(pool: &Pool, older: &Pool, family: Family) -> (u128, u128) {
     let mut declared = Declared::default();
     for (family, ranges) in &older.families {
         for cidr in ranges.cidrs.keys() {

@@ -132,10 +132,7 @@ fn quoted(text: &str) -> String {
 /// An entry of `cidrs` as YAML.
 fn flow_entry(entry: &Value) -> String {
     let field = |(name, value): (&String, &Value)| {
-        let text = value
-            .as_str()
-            .map(|text| if text.contains(':') { format!("\"{text}\"") } else { text.to_owned() });
-        format!("{name}: {}", text.unwrap_or_else(|| value.to_string()))
+        format!("{name}: {}", value.as_str().map_or_else(|| value.to_string(), quoted))
     };
     format!("{{{}}}", entry.as_object().into_iter().flatten().map(field).collect::<Vec<_>>().join(", "))
 }
