@@ -45,18 +45,14 @@ fn announces_blocks(spec: &Value) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::super::side_watched::SideWatched;
+    use super::super::side_watched::tests::read;
     use super::*;
 
     #[test]
     fn an_object_announces_blocks_if_one_of_its_parts_does() {
         let announces = |spec: Value| {
             let object = json!({"metadata": {"name": "x", "resourceVersion": "5"}, "spec": spec});
-            serde_json::from_value::<SideWatched<Speaker>>(object)
-                .unwrap()
-                .into_value()
-                .unwrap()
-                .announces_blocks
+            read::<Speaker>(&object).unwrap().announces_blocks
         };
         let of_type = |name: &str| json!({"advertisements": [{"advertisementType": "Service"}, {"advertisementType": name}]});
         assert!(announces(of_type("PodCIDR")) && announces(of_type("CiliumPodIPPool")));

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::node::LATER_THAN;
 use super::pod_ip_pool::OURS;
 use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
@@ -32,8 +33,6 @@ const NODE: &str = "nodeipam.io/node";
 /// The annotation with the sessions of an FRRConfiguration of the controller. Its `spec` can't have all of them while
 /// it has no prefixes: `withCommunity` and `withLocalPref` may not be empty.
 const SESSIONS: &str = "nodeipam.io/sessions";
-/// The annotation that makes a version later than another object, without another change.
-const LATER_THAN: &str = "nodeipam.io/later-than";
 /// The lists of `toAdvertise` whose entries have prefixes.
 const MARKED: [&str; 2] = ["withCommunity", "withLocalPref"];
 
@@ -139,11 +138,9 @@ fn change(
     of_router: impl Fn(&mut Map<String, Value>),
     to_advertise: impl Fn(&mut Map<String, Value>, &[Family]),
 ) {
-    let routers = spec.pointer_mut("/bgp/routers").and_then(Value::as_array_mut);
-    for router in routers.into_iter().flatten().filter_map(Value::as_object_mut) {
+    for router in objects_in(spec.pointer_mut("/bgp/routers")) {
         of_router(router);
-        let neighbors = router.get_mut("neighbors").and_then(Value::as_array_mut);
-        for neighbor in neighbors.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for neighbor in objects_in(router.get_mut("neighbors")) {
             let families = families(neighbor);
             let advertised = neighbor.entry("toAdvertise").or_insert_with(|| json!({}));
             if let Some(advertised) = advertised.as_object_mut() {
@@ -154,6 +151,11 @@ fn change(
             }
         }
     }
+}
+
+/// The objects of a list.
+fn objects_in(list: Option<&mut Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
+    list.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
 /// The families of a session: that of its address, or both.
@@ -178,8 +180,7 @@ fn sessions(spec: &Value) -> Sessions {
         |advertised, _| {
             advertised.remove("allowed");
             for marked in MARKED {
-                let entries = advertised.get_mut(marked).and_then(Value::as_array_mut);
-                for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+                for entry in objects_in(advertised.get_mut(marked)) {
                     entry.remove("prefixes");
                 }
             }
@@ -208,8 +209,7 @@ fn spec_of(sessions: &Sessions, hostname: &str, prefixes: &BTreeSet<Cidr>) -> Va
                 if of_session.as_array().is_none_or(Vec::is_empty) {
                     advertised.remove(marked);
                 }
-                let entries = advertised.get_mut(marked).and_then(Value::as_array_mut);
-                for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+                for entry in objects_in(advertised.get_mut(marked)) {
                     entry.insert("prefixes".to_owned(), of_session.clone());
                 }
             }
@@ -254,7 +254,7 @@ pub fn object(write: &FrrWrite, namespace: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::side_watched::SideWatched;
+    use super::super::side_watched::tests::read;
     use super::*;
     use crate::model::revision::Revision;
 
@@ -292,10 +292,6 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    fn configuration(object: &Value) -> Option<FrrConfiguration> {
-        serde_json::from_value::<SideWatched<_>>(object.clone()).unwrap().into_value()
-    }
-
     /// The object as the server stores it.
     fn stored(write: &FrrWrite, revision: &str) -> Value {
         let mut object = object(write, "frr-k8s-system").unwrap();
@@ -306,13 +302,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back_as_the_same() {
-        let of_template = configuration(&template()).unwrap();
+        let of_template: FrrConfiguration = read(&template()).unwrap();
         assert_eq!((&of_template.selector, of_template.n_routers), (&Selector::Other, 1));
         assert_eq!(of_template.of_node, None);
         let sessions = of_template.sessions;
         let create = write(FrrChange::Create { hostname: "a".to_owned(), sessions: sessions.clone() });
         let created = stored(&create, "7");
-        let found = configuration(&created).unwrap();
+        let found: FrrConfiguration = read(&created).unwrap();
         assert!(create.is_shown_by(&found), "{found:?}");
         assert_eq!((found.of_node, found.prefixes), (Some("node-a".into()), BTreeSet::new()));
         let first = &created["spec"]["bgp"]["routers"][0]["neighbors"][0];
@@ -328,7 +324,7 @@ mod tests {
             purpose: FrrPurpose::Prefixes,
         });
         let replaced = stored(&replace, "8");
-        let found = configuration(&replaced).unwrap();
+        let found: FrrConfiguration = read(&replaced).unwrap();
         assert!(replace.is_shown_by(&found), "{found:?}");
         assert_eq!((&found.sessions, &found.prefixes), (&sessions, &prefixes));
         let router = &replaced["spec"]["bgp"]["routers"][0];
@@ -347,12 +343,12 @@ mod tests {
 
     #[test]
     fn an_object_that_another_writer_has_changed_differs() {
-        let sessions = configuration(&template()).unwrap().sessions;
+        let sessions = read::<FrrConfiguration>(&template()).unwrap().sessions;
         let create = write(FrrChange::Create { hostname: "a".to_owned(), sessions });
         let found = |path: &str, value: Value| {
             let mut object = stored(&create, "7");
             *object.pointer_mut(path).unwrap() = value;
-            configuration(&object).unwrap()
+            read::<FrrConfiguration>(&object).unwrap()
         };
         let dropped = found("/spec/nodeSelector", json!({}));
         assert_eq!((&dropped.selector, dropped.is_exact), (&Selector::Every, false));
@@ -376,8 +372,7 @@ mod tests {
                        prefix-list a seq 1 permit 10.2.0.0/24\n";
         let object =
             json!({"metadata": {"name": "a", "resourceVersion": "5"}, "status": {"runningConfig": running}});
-        let state =
-            serde_json::from_value::<SideWatched<FrrNodeState>>(object).unwrap().into_value().unwrap();
+        let state: FrrNodeState = read(&object).unwrap();
         assert_eq!(state.networks, Some(cidrs(&["10.0.0.0/26", "10.1.0.0/26", "fd00::/120"])));
     }
 
@@ -385,8 +380,7 @@ mod tests {
     fn a_running_configuration_that_is_missing_or_unreadable_is_no_proof() {
         for status in [json!({}), json!({"runningConfig": " "}), json!({"runningConfig": " network odd\n"})] {
             let object = json!({"metadata": {"name": "a", "resourceVersion": "5"}, "status": status});
-            let state =
-                serde_json::from_value::<SideWatched<FrrNodeState>>(object).unwrap().into_value().unwrap();
+            let state: FrrNodeState = read(&object).unwrap();
             assert_eq!(state.networks, None, "{status}");
         }
     }

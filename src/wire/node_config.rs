@@ -49,7 +49,7 @@ fn selector(wire: &Value) -> Option<Selector> {
 mod tests {
     use serde_json::json;
 
-    use super::super::side_watched::SideWatched;
+    use super::super::side_watched::tests::read;
     use super::*;
 
     #[test]
@@ -58,8 +58,7 @@ mod tests {
         let selects = |selector: Value| {
             let spec = json!({"defaults": {"ipam": "crd", "odd": 5}, "nodeSelector": selector});
             let object = json!({"metadata": metadata, "spec": spec});
-            let config =
-                serde_json::from_value::<SideWatched<NodeConfig>>(object).unwrap().into_value().unwrap();
+            let config: NodeConfig = read(&object).unwrap();
             assert_eq!(config.name, "rack-1");
             assert_eq!(config.defaults, [("ipam".to_owned(), "crd".to_owned())].into());
             ["1", "2"].map(|rack| config.selects(&[("rack".to_owned(), rack.to_owned())].into()))

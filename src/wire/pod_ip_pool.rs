@@ -102,19 +102,15 @@ fn families(spec: &Value) -> BTreeMap<Family, PodIpRanges> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::side_watched::SideWatched;
+    use super::super::side_watched::tests::read;
     use super::*;
     use crate::model::revision::Revision;
-
-    fn read(object: Value) -> Option<PodIpPool> {
-        serde_json::from_value::<SideWatched<PodIpPool>>(object).unwrap().into_value()
-    }
 
     #[test]
     fn what_can_be_read_of_it_counts() {
         let metadata = json!({"name": "web", "uid": "u", "resourceVersion": "7"});
         let sizes = |spec: Value| {
-            let pool = read(json!({"metadata": metadata, "spec": spec})).unwrap();
+            let pool: PodIpPool = read(&json!({"metadata": metadata, "spec": spec})).unwrap();
             assert_eq!((pool.name.as_str(), pool.is_ours), ("web", false));
             let sizes = pool.families.iter().map(|(family, ranges)| format!("{family} {}", ranges.mask_size));
             sizes.collect::<Vec<_>>().join(", ")
@@ -125,16 +121,15 @@ mod tests {
         assert_eq!(sizes(json!({"ipv4": v4, "ipv6": v6})), "ipv4 26, ipv6 122");
         assert_eq!(sizes(json!({"ipv4": {"cidrs": 5}, "ipv6": v6})), "ipv6 122");
         assert_eq!(sizes(Value::Null), "");
-        assert_eq!(read(json!({"metadata": {"name": "web"}})), None, "without a version");
+        assert_eq!(read::<PodIpPool>(&json!({"metadata": {"name": "web"}})), None, "without a version");
     }
 
     #[test]
     fn the_label_says_whose_it_is() {
         let labels = |value: &str| json!({(OURS.0): value, "advertised": "yes"});
         let of = |labels: Value| {
-            read(json!({"metadata": {"name": "web", "resourceVersion": "7", "labels": labels}}))
-                .unwrap()
-                .is_ours
+            let object = json!({"metadata": {"name": "web", "resourceVersion": "7", "labels": labels}});
+            read::<PodIpPool>(&object).unwrap().is_ours
         };
         assert!(of(labels("cilium-node-ipam")));
         assert!(!of(labels("helm")) && !of(Value::Null));
@@ -150,7 +145,7 @@ mod tests {
         assert_eq!(created["apiVersion"], "cilium.io/v2");
         assert_eq!(patch(&write), None);
         created["metadata"]["resourceVersion"] = json!("7");
-        let found = read(created).unwrap();
+        let found: PodIpPool = read(&created).unwrap();
         assert!(found.is_ours && write.is_shown_by(&found), "{found:?}");
         let later = PodIpPoolWrite { on: Some(("u".into(), Revision::of(7))), ..write };
         assert_eq!(new_pod_ip_pool(&later, CiliumVersion::V2), None);
@@ -166,7 +161,7 @@ mod tests {
             json!({"cidr": "10.1.0.0/16", "reservedRanges": [{"start": "10.1.0.5", "end": "10.1.0.9"}]});
         let spec = json!({"ipv4": {"cidrs": ["10.0.0.0/16", known, 5], "maskSize": 26}});
         let metadata = json!({"name": "web", "uid": "u", "resourceVersion": "7"});
-        let mut ranges = read(json!({"metadata": metadata, "spec": spec})).unwrap().families;
+        let mut ranges = read::<PodIpPool>(&json!({"metadata": metadata, "spec": spec})).unwrap().families;
         let of_family = ranges.get_mut(&Family::V4).unwrap();
         let cidrs: Vec<&str> = of_family.cidrs.iter().map(|range| range.cidr.as_str()).collect();
         assert_eq!(cidrs, ["10.0.0.0/16", "10.1.0.0/16", ""]);

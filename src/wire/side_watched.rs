@@ -93,3 +93,15 @@ impl<V: SideKind> Resource for SideWatched<V> {
         &mut self.meta
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Reads one object as a watch does.
+    pub(in crate::wire) fn read<V: SideKind>(object: &Value) -> Option<V> {
+        serde_json::from_value::<SideWatched<V>>(object.clone()).unwrap().into_value()
+    }
+}
