@@ -281,25 +281,24 @@ impl Named {
 /// Every address and prefix anywhere in an unreadable object, except in its metadata.
 fn every_address_in(kind: Kind, object: &Value) -> Named {
     let mut named = Named { kind, taken: AddressSet::new(), too_wide: BTreeSet::new() };
-    let Value::Object(fields) = object else {
-        return named;
-    };
-    let mut open: Vec<&Value> =
-        fields.iter().filter(|(key, _)| *key != "metadata").map(|(_, value)| value).collect();
+    let fields = object.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata");
+    each_text_in(fields.map(|(_, value)| value).collect(), |text| named.insert(text));
+    named
+}
+
+/// Calls `take` for every text anywhere in these values, keys of maps included.
+pub(super) fn each_text_in(mut open: Vec<&Value>, mut take: impl FnMut(&str)) {
     while let Some(value) = open.pop() {
         match value {
-            Value::String(text) => named.insert(text),
+            Value::String(text) => take(text),
             Value::Array(items) => open.extend(items),
             Value::Object(fields) => {
-                for (key, value) in fields {
-                    named.insert(key);
-                    open.push(value);
-                }
+                fields.keys().for_each(|key| take(key));
+                open.extend(fields.values());
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
-    named
 }
 
 #[cfg(test)]

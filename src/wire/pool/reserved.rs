@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::convert::unusable;
 use crate::net::cidr::{Cidr, Family};
+use crate::wire::watched::each_text_in;
 
 /// The ranges of a declaration: every prefix in the `cidrs` of either family, in any form, except those that no pool
 /// may have.
@@ -17,18 +18,8 @@ use crate::net::cidr::{Cidr, Family};
 /// serving.
 pub(super) fn ranges(spec: &Value) -> BTreeSet<Cidr> {
     let mut found = BTreeSet::new();
-    let mut open: Vec<&Value> = Family::ALL.iter().map(|family| &spec[family.as_str()]["cidrs"]).collect();
-    while let Some(value) = open.pop() {
-        match value {
-            Value::String(text) => found.extend(Cidr::parse_lenient(text)),
-            Value::Array(items) => open.extend(items),
-            Value::Object(fields) => {
-                found.extend(fields.keys().filter_map(|key| Cidr::parse_lenient(key)));
-                open.extend(fields.values());
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
+    let declared = Family::ALL.iter().map(|family| &spec[family.as_str()]["cidrs"]);
+    each_text_in(declared.collect(), |text| found.extend(Cidr::parse_lenient(text)));
     found.retain(|range| !unusable(range.family()).any(|unusable| unusable.overlaps(*range)));
     found
 }
