@@ -20,7 +20,7 @@ use super::mirror::mirror;
 use super::precondition::bound_to;
 use super::watched::{Meta, Wire};
 use super::{GROUP, InvalidObject, VERSION, rules, schema};
-use crate::model::claim::{Claim, ClaimState, Reason, block_name};
+use crate::model::claim::{Claim, Reason, block_name};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::Object;
@@ -238,7 +238,7 @@ pub struct NodeIPBlockSpec {
     pub created_for_cilium_node_uid: Option<String>,
 }
 
-/// The state of a claim, see [`ClaimState`].
+/// The state of a claim, see [`ClaimState`](crate::model::claim::ClaimState).
 #[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 #[allow(
@@ -263,17 +263,6 @@ pub enum BlockReason {
     Reclaimed,
     NodeGone,
     Unused,
-}
-
-impl From<&ClaimState> for BlockState {
-    fn from(state: &ClaimState) -> Self {
-        match state {
-            ClaimState::Held => Self::Held,
-            ClaimState::Draining(_) => Self::Draining,
-            ClaimState::Releasing(_) => Self::Releasing,
-            ClaimState::Cooling(_) => Self::Cooling,
-        }
-    }
 }
 
 mirror!(BlockReason, Reason { Reclaimed, NodeGone, Unused });
