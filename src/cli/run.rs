@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -76,7 +77,7 @@ async fn serve(
     let options = args.options()?;
     let stop = CancellationToken::new();
     let listener =
-        http::bind(args.listen).await.with_context(|| format!("can't listen on {}", args.listen))?;
+        TcpListener::bind(args.listen).await.with_context(|| format!("can't listen on {}", args.listen))?;
     let address = listener.local_addr()?;
     if let Some(file) = &args.address_file {
         announce(file, address)

@@ -1,7 +1,5 @@
 //! The HTTP endpoints `/livez`, `/readyz`, `/metrics` and `/map`, without authentication.
 
-use std::net::SocketAddr;
-
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -16,11 +14,6 @@ use super::readiness::Readiness;
 use super::{Telemetry, heartbeat, metrics};
 use crate::model::freeze::Switch;
 use crate::page;
-
-/// Binds the address to serve on.
-pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await
-}
 
 /// Serves until `stop`, and then for at most [`super::connections::STOP_LIMIT`].
 pub async fn serve(
@@ -95,6 +88,7 @@ fn answer(verdict: Result<(), String>) -> (StatusCode, String) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -259,7 +253,7 @@ mod tests {
         }
 
         async fn at(address: [u8; 4]) -> Self {
-            let listener = bind(SocketAddr::from((address, 0))).await.unwrap();
+            let listener = TcpListener::bind(SocketAddr::from((address, 0))).await.unwrap();
             let address = listener.local_addr().unwrap();
             let stop = CancellationToken::new();
             let mut tasks = JoinSet::new();

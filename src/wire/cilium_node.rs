@@ -35,61 +35,53 @@ impl Wire for CiliumNodes {
     type Store = Custom;
 
     fn read(json: &str, meta: &Meta, revision: Revision<Custom>) -> Result<Object, String> {
-        read_cilium_node(json, meta, revision).map(Object::CiliumNode).map_err(|error| error.to_string())
-    }
-}
+        let wire: WireCiliumNode = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let spec = wire.spec.unwrap_or_default();
+        let own = own_addresses(&spec);
+        let ipam = spec.ipam.unwrap_or_default();
+        let status = wire.status.and_then(|status| status.ipam).unwrap_or_default();
 
-/// Reads a CiliumNode.
-fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<CiliumNode, serde_json::Error> {
-    let wire: WireCiliumNode = serde_json::from_str(json)?;
-    let spec = wire.spec.unwrap_or_default();
-    let ipam = spec.ipam.unwrap_or_default();
-    let status = wire.status.and_then(|status| status.ipam).unwrap_or_default();
-
-    let addresses = spec.addresses.unwrap_or_default();
-    let own = own_addresses(&addresses, spec.health.as_ref(), spec.ingress.as_ref());
-    let mut malformed = Vec::new();
-    let listed = ipam.pod_cidrs.unwrap_or_default();
-    let pod_cidrs = read_cidrs(Kind::CiliumNode, "spec.ipam.podCIDRs", listed, &mut malformed);
-    let (requested, allocated) = multi_pool::read(ipam.pools.unwrap_or_default(), &mut malformed);
-    let operator_error =
-        status.operator.and_then(|operator| operator.error).filter(|error| !error.is_empty());
-    let pool = ipam.pool.unwrap_or_default();
-    let used = status.used;
-    let marks = status.release_ips.unwrap_or_default();
-    for (field, keys) in [
-        ("spec.ipam.pool", Some(&pool.keys)),
-        ("status.ipam.used", used.as_ref().map(|used| &used.keys)),
-        ("status.ipam.release-ips", Some(&marks.keys)),
-    ] {
-        malformed.extend(
-            keys.iter()
-                .flat_map(|keys| &keys.malformed)
-                .map(|text| Malformed { field: field.to_owned(), value: text.clone() }),
-        );
+        let mut malformed = Vec::new();
+        let listed = ipam.pod_cidrs.unwrap_or_default();
+        let pod_cidrs = read_cidrs(Kind::CiliumNode, "spec.ipam.podCIDRs", listed, &mut malformed);
+        let (requested, allocated) = multi_pool::read(ipam.pools.unwrap_or_default(), &mut malformed);
+        let operator_error =
+            status.operator.and_then(|operator| operator.error).filter(|error| !error.is_empty());
+        let managers = wire.metadata.and_then(|metadata| metadata.managed_fields).into_iter().flatten();
+        let pool = ipam.pool.unwrap_or_default();
+        let used = status.used;
+        let marks = status.release_ips.unwrap_or_default();
+        for (field, keys) in [
+            ("spec.ipam.pool", Some(&pool.keys)),
+            ("status.ipam.used", used.as_ref().map(|used| &used.keys)),
+            ("status.ipam.release-ips", Some(&marks.keys)),
+        ] {
+            malformed.extend(
+                keys.iter()
+                    .flat_map(|keys| &keys.malformed)
+                    .map(|text| Malformed { field: field.to_owned(), value: text.clone() }),
+            );
+        }
+        Ok(Object::CiliumNode(CiliumNode {
+            name: meta.name.as_str().into(),
+            uid: meta.uid.as_str().into(),
+            revision,
+            deleting: meta.is_deleting(),
+            addresses: spec.addresses.iter().flatten().filter_map(|entry| entry.ip.parse().ok()).collect(),
+            crd: CrdFields {
+                pod_cidrs,
+                pool: pool.keys.addresses,
+                owners: pool.owners.into_iter().collect(),
+                min_allocate: ipam.min_allocate.unwrap_or_default(),
+                own: used.iter().flat_map(|used| &used.owners).filter_map(own_use).collect(),
+                used: used.map(|used| used.keys.addresses),
+                marks: marks.by_address,
+            },
+            pools: PoolsFields { requested, allocated, own, operator_error },
+            operator: managers.map(|entry| entry.manager).find(|name| name.starts_with("cilium-operator")),
+            malformed,
+        }))
     }
-    Ok(CiliumNode {
-        name: meta.name.as_str().into(),
-        uid: meta.uid.as_str().into(),
-        revision,
-        deleting: meta.is_deleting(),
-        addresses: addresses.iter().filter_map(|entry| entry.ip.parse().ok()).collect(),
-        crd: CrdFields {
-            pod_cidrs,
-            pool: pool.keys.addresses,
-            owners: pool.owners.into_iter().collect(),
-            min_allocate: ipam.min_allocate.unwrap_or_default(),
-            own: used.iter().flat_map(|used| &used.owners).filter_map(own_use).collect(),
-            used: used.map(|used| used.keys.addresses),
-            marks: marks.by_address,
-        },
-        pools: PoolsFields { requested, allocated, own, operator_error },
-        operator: wire
-            .metadata
-            .and_then(|metadata| metadata.managed_fields)
-            .and_then(|managers| managers.operator),
-        malformed,
-    })
 }
 
 /// The use of an address by the agent itself; `None` if a pod has the address.
@@ -99,19 +91,17 @@ fn own_use((address, owner): &(IpAddr, String)) -> Option<(IpAddr, &'static str)
 }
 
 /// The addresses that an agent reports as its own. In crd mode `status.ipam.used` shows those of a pool too.
-fn own_addresses(
-    addresses: &[WireAddress],
-    health: Option<&WireOwn>,
-    ingress: Option<&WireOwn>,
-) -> AddressMap<&'static str> {
-    let router = addresses.iter().filter(|entry| entry.of == "CiliumInternalIP").map(|entry| &entry.ip);
-    let both = |own: Option<&WireOwn>| own.into_iter().flat_map(WireOwn::texts).collect::<Vec<_>>();
-    let of = |texts: Vec<String>, purpose: &'static str| {
-        texts.into_iter().filter_map(move |text| Some((text.parse::<IpAddr>().ok()?.to_canonical(), purpose)))
-    };
-    of(router.cloned().collect(), "router")
-        .chain(of(both(health), "health"))
-        .chain(of(both(ingress), "ingress"))
+fn own_addresses(spec: &WireSpec) -> AddressMap<&'static str> {
+    let routers = spec.addresses.iter().flatten().filter(|entry| entry.of == "CiliumInternalIP");
+    let endpoints = [(&spec.health, "health"), (&spec.ingress, "ingress")].into_iter();
+    let of_endpoints = endpoints.flat_map(|(endpoint, purpose)| {
+        let values = endpoint.iter().flat_map(|own| [&own.ipv4, &own.ipv6]).flatten();
+        values.filter_map(Value::as_str).map(move |text| (text, purpose))
+    });
+    routers
+        .map(|entry| (entry.ip.as_str(), "router"))
+        .chain(of_endpoints)
+        .filter_map(|(text, purpose)| Some((text.parse::<IpAddr>().ok()?.to_canonical(), purpose)))
         .collect()
 }
 
@@ -125,27 +115,15 @@ struct WireCiliumNode {
 #[derive(Deserialize)]
 struct WireMeta {
     #[serde(rename = "managedFields")]
-    managed_fields: Option<Managers>,
+    managed_fields: Option<Vec<WireManager>>,
 }
 
-/// The writers of the object, by name only.
-#[derive(Debug)]
-struct Managers {
-    /// The name of an operator's program: `cilium-operator`, or that with a suffix for the cloud.
-    operator: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for Managers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Entry {
-            #[serde(default)]
-            manager: String,
-        }
-
-        let mut names = Vec::<Entry>::deserialize(deserializer)?.into_iter().map(|entry| entry.manager);
-        Ok(Self { operator: names.find(|name| name.starts_with("cilium-operator")) })
-    }
+/// A writer of the object, by name only. That of an operator's program is `cilium-operator`, or that with a suffix for
+/// the cloud.
+#[derive(Deserialize)]
+struct WireManager {
+    #[serde(default)]
+    manager: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -171,12 +149,6 @@ struct WireOwn {
     ipv4: Option<Value>,
     #[serde(default)]
     ipv6: Option<Value>,
-}
-
-impl WireOwn {
-    fn texts(&self) -> impl Iterator<Item = String> {
-        [&self.ipv4, &self.ipv6].into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned))
-    }
 }
 
 #[derive(Default, Deserialize)]

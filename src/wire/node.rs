@@ -43,44 +43,39 @@ impl Wire for Nodes {
     type Store = Core;
 
     fn read(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Object, String> {
-        read_node(json, meta, revision).map(Object::Node).map_err(|error| error.to_string())
+        let wire: WireNode = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let addresses = wire.status.and_then(|status| status.addresses).unwrap_or_default();
+        let mut annotations = wire.metadata.annotations.unwrap_or_default();
+        let spec = wire.spec.unwrap_or_default();
+        let taints = spec.taints.unwrap_or_default();
+        let mut listed = spec.pod_cidrs.unwrap_or_default();
+        // The server keeps both fields equal. A CIDR that is only in the old field counts too.
+        listed.extend(spec.pod_cidr.filter(|cidr| !cidr.is_empty() && !listed.contains(cidr)));
+        let mut malformed = Vec::new();
+        let pod_cidrs = read_cidrs(Kind::Node, "spec.podCIDRs", listed, &mut malformed);
+        let (annotated, malformed_annotations) = read_annotations(&mut annotations);
+        Ok(Object::Node(Node {
+            name: meta.name.as_str().into(),
+            uid: meta.uid.as_str().into(),
+            revision,
+            created: meta.created(),
+            labels: wire.metadata.labels.unwrap_or_default(),
+            deleting: meta.is_deleting(),
+            uninitialized: taints.iter().any(|taint| UNINITIALIZED.contains(&taint.key.as_str())),
+            // Hostnames are skipped.
+            addresses: addresses
+                .into_iter()
+                .filter_map(|entry| {
+                    Some(NodeAddress { address: entry.address.parse().ok()?, kind: read_kind(&entry.kind) })
+                })
+                .collect(),
+            pod_cidrs,
+            later_than: annotations.remove(LATER_THAN).and_then(|text| Revision::parse(&text)),
+            malformed,
+            annotated,
+            malformed_annotations,
+        }))
     }
-}
-
-/// Reads a Node.
-fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, serde_json::Error> {
-    let wire: WireNode = serde_json::from_str(json)?;
-    let addresses = wire.status.and_then(|status| status.addresses).unwrap_or_default();
-    let mut annotations = wire.metadata.annotations.unwrap_or_default();
-    let spec = wire.spec.unwrap_or_default();
-    let taints = spec.taints.unwrap_or_default();
-    let mut listed = spec.pod_cidrs.unwrap_or_default();
-    // The server keeps both fields equal. A CIDR that is only in the old field counts too.
-    listed.extend(spec.pod_cidr.filter(|cidr| !cidr.is_empty() && !listed.contains(cidr)));
-    let mut malformed = Vec::new();
-    let pod_cidrs = read_cidrs(Kind::Node, "spec.podCIDRs", listed, &mut malformed);
-    let (annotated, malformed_annotations) = read_annotations(&mut annotations);
-    Ok(Node {
-        name: meta.name.as_str().into(),
-        uid: meta.uid.as_str().into(),
-        revision,
-        created: meta.created(),
-        labels: wire.metadata.labels.unwrap_or_default(),
-        deleting: meta.is_deleting(),
-        uninitialized: taints.iter().any(|taint| UNINITIALIZED.contains(&taint.key.as_str())),
-        // Hostnames are skipped.
-        addresses: addresses
-            .into_iter()
-            .filter_map(|entry| {
-                Some(NodeAddress { address: entry.address.parse().ok()?, kind: read_kind(&entry.kind) })
-            })
-            .collect(),
-        pod_cidrs,
-        later_than: annotations.remove(LATER_THAN).and_then(|text| Revision::parse(&text)),
-        malformed,
-        annotated,
-        malformed_annotations,
-    })
 }
 
 /// The name of an address type; `None` if agents do not take over addresses of this type.

@@ -73,7 +73,10 @@ impl Reader {
         if let Some(name) = spec.pod_ip_pool.as_ref().filter(|name| !is_name(name)) {
             self.refuse("spec.podIPPool", name, rules::POD_IP_POOL);
         }
-        let priority = self.number("spec.priority", spec.priority, -rules::MAX_PRIORITY, rules::MAX_PRIORITY);
+        let most = rules::MAX_PRIORITY;
+        if !(-most..=most).contains(&spec.priority) {
+            self.refuse("spec.priority", &spec.priority, &format!("must be between -{most} and {most}"));
+        }
         let per_node = self.per_node(&spec.per_node);
         let expand = Expand {
             used_above: self.count("spec.expand.usedAbove", spec.expand.used_above, 1, 100),
@@ -100,7 +103,7 @@ impl Reader {
             uid: uid?.into(),
             created: created?,
             deleting: metadata.deletion_timestamp.is_some(),
-            priority,
+            priority: spec.priority,
             selector: selector?,
             pod_ip_pool: spec.pod_ip_pool.as_deref().map(PodIpPoolName::from),
             families,
@@ -147,13 +150,6 @@ impl Reader {
             self.refuse("spec.perNode.initialBlocks", &wire.initial_blocks, rules::INITIAL_WITHIN_MAX);
         }
         per_node
-    }
-
-    fn number(&mut self, field: &str, value: i32, least: i32, most: i32) -> i32 {
-        if !(least..=most).contains(&value) {
-            self.refuse(field, &value, &format!("must be between {least} and {most}"));
-        }
-        value
     }
 
     /// A number that can't be negative. A refused one becomes 0, which is never used.

@@ -32,47 +32,42 @@ impl Wire for Pools {
     const PLURAL: &'static str = "nodeippools";
     type Store = Custom;
 
+    /// A declaration that can't be read is a value too. A status that can't be read counts as none: it is ours, and is
+    /// written anew.
     fn read(json: &str, meta: &Meta, revision: Revision<Custom>) -> Result<Object, String> {
-        read(json, meta, revision).map(Object::Pool).map_err(|error| error.to_string())
+        let Parts { metadata, spec, status } =
+            serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let status = serde_json::from_value::<NodeIPPoolStatus>(status).unwrap_or_default();
+        let (name, uid): (PoolName, Uid) = (meta.name.as_str().into(), meta.uid.as_str().into());
+        let generation = metadata.generation.unwrap_or_default();
+        let finalizers = metadata.finalizers.clone().unwrap_or_default();
+        let pool = pool(metadata, &spec).map_err(|findings| InvalidPool {
+            findings,
+            reserved: Reservation {
+                name: name.clone(),
+                uid: uid.clone(),
+                created: meta.created(),
+                cidrs: reserved::ranges(&spec),
+            },
+        });
+        Ok(Object::Pool(PoolObject {
+            name,
+            uid,
+            revision,
+            generation,
+            deleting: meta.is_deleting(),
+            finalizers,
+            pool,
+            transitions: status
+                .conditions
+                .iter()
+                .map(|condition| (condition.type_.clone(), condition.last_transition_time.0))
+                .collect(),
+            waits_since: status::read_waits(&status),
+            history: status::read_history(&status),
+            status: status::read_status(&status),
+        }))
     }
-}
-
-/// Reads a pool: its declaration and its status.
-///
-/// A declaration that can't be read is a value too. A status that can't be read counts as none: it is ours, and is
-/// written anew.
-fn read(json: &str, meta: &Meta, revision: Revision) -> serde_json::Result<PoolObject> {
-    let Parts { metadata, spec, status } = serde_json::from_str(json)?;
-    let status = serde_json::from_value::<NodeIPPoolStatus>(status).unwrap_or_default();
-    let (name, uid): (PoolName, Uid) = (meta.name.as_str().into(), meta.uid.as_str().into());
-    let generation = metadata.generation.unwrap_or_default();
-    let finalizers = metadata.finalizers.clone().unwrap_or_default();
-    let pool = pool(metadata, &spec).map_err(|findings| InvalidPool {
-        findings,
-        reserved: Reservation {
-            name: name.clone(),
-            uid: uid.clone(),
-            created: meta.created(),
-            cidrs: reserved::ranges(&spec),
-        },
-    });
-    Ok(PoolObject {
-        name,
-        uid,
-        revision,
-        generation,
-        deleting: meta.is_deleting(),
-        finalizers,
-        pool,
-        transitions: status
-            .conditions
-            .iter()
-            .map(|condition| (condition.type_.clone(), condition.last_transition_time.0))
-            .collect(),
-        waits_since: status::read_waits(&status),
-        history: status::read_history(&status),
-        status: status::read_status(&status),
-    })
 }
 
 /// The pool as declared, or every rule that it breaks.
