@@ -103,11 +103,16 @@ fn not_private(family: Family, ranges: &Ranges, written: &[&str]) -> Vec<FieldEr
         } else {
             format!("is public address space: pods can't reach its owners; {instead}")
         };
-        let text = cidr.to_string();
-        let index = written.iter().position(|written| *written == text).unwrap_or_default();
-        Some(FieldError::new(format!("spec.{family}.cidrs[{index}].cidr"), &text, rule))
+        Some(about_cidr(family, written, *cidr, rule))
     });
     warned.collect()
+}
+
+/// A warning about one of the CIDRs, which were written in this order.
+fn about_cidr(family: Family, written: &[&str], cidr: Cidr, rule: String) -> FieldError {
+    let text = cidr.to_string();
+    let index = written.iter().position(|written| *written == text).unwrap_or_default();
+    FieldError::new(format!("spec.{family}.cidrs[{index}].cidr"), &text, rule)
 }
 
 /// A pool that has fewer blocks than one node may take.
@@ -163,13 +168,8 @@ fn excluded(pool: &Pool, family: Family, ranges: &Ranges, written: &[&str]) -> V
     active
         .filter(|(cidr, _)| gives_none(cidr))
         .map(|(cidr, _)| {
-            let text = cidr.to_string();
-            let index = written.iter().position(|written| *written == text).unwrap_or_default();
-            FieldError::new(
-                format!("spec.{family}.cidrs[{index}].cidr"),
-                &text,
-                format!("gives no block: spec.{family}.exclude excludes all of its addresses"),
-            )
+            let rule = format!("gives no block: spec.{family}.exclude excludes all of its addresses");
+            about_cidr(family, written, *cidr, rule)
         })
         .collect()
 }
