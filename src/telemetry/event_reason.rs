@@ -1,5 +1,7 @@
 //! The reasons of Kubernetes events, their tones, and the outcome of each event.
 
+use kube::runtime::events::EventType;
+
 use crate::model::stable_names;
 
 stable_names! {
@@ -78,15 +80,8 @@ stable_names! {
     }
 }
 
-/// The type of an event, as Kubernetes calls it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tone {
-    Normal,
-    Warning,
-}
-
 impl EventReason {
-    pub(crate) fn tone(self) -> Tone {
+    pub(crate) fn tone(self) -> EventType {
         match self {
             Self::BlocksPublished
             | Self::BlocksReturned
@@ -95,7 +90,7 @@ impl EventReason {
             | Self::BlocksReclaimed
             | Self::WouldReclaim
             | Self::CapacityReturned
-            | Self::FreezeEnded => Tone::Normal,
+            | Self::FreezeEnded => EventType::Normal,
             Self::BlocksGivenBack
             | Self::DrainWaits
             | Self::ReclaimStopped
@@ -122,16 +117,7 @@ impl EventReason {
             | Self::Passive
             | Self::Frozen
             | Self::WriteForbidden
-            | Self::ReadForbidden => Tone::Warning,
-        }
-    }
-
-    /// The name of its tone in the API of events.
-    #[cfg(test)]
-    pub(crate) fn tone_name(self) -> &'static str {
-        match self.tone() {
-            Tone::Normal => "Normal",
-            Tone::Warning => "Warning",
+            | Self::ReadForbidden => EventType::Warning,
         }
     }
 
