@@ -27,10 +27,4 @@ impl CiliumVersion {
             Self::V2Alpha1 => "v2alpha1",
         }
     }
-
-    /// The `apiVersion` of its objects.
-    #[must_use]
-    pub fn api_version(self) -> String {
-        format!("{GROUP}/{}", self.as_str())
-    }
 }

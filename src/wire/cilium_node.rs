@@ -56,11 +56,8 @@ impl Wire for CiliumNodes {
             ("status.ipam.used", used.as_ref().map(|used| &used.keys)),
             ("status.ipam.release-ips", Some(&marks.keys)),
         ] {
-            malformed.extend(
-                keys.iter()
-                    .flat_map(|keys| &keys.malformed)
-                    .map(|text| Malformed { field: field.to_owned(), value: text.clone() }),
-            );
+            let texts = keys.into_iter().flat_map(|keys| keys.malformed.iter().cloned());
+            malformed.extend(texts.map(|value| Malformed { field: field.to_owned(), value }));
         }
         Ok(Object::CiliumNode(CiliumNode {
             name: meta.name.as_str().into(),

@@ -23,16 +23,14 @@ pub(super) fn is_subdomain(text: &str) -> bool {
 }
 
 fn is_name(text: &str) -> bool {
-    let ends = |end: Option<char>| end.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_end = |c: char| c.is_ascii_alphanumeric();
     text.len() <= 63
-        && ends(text.chars().next())
-        && ends(text.chars().next_back())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && text.starts_with(is_end)
+        && text.ends_with(is_end)
+        && text.chars().all(|c| is_end(c) || matches!(c, '-' | '_' | '.'))
 }
 
 fn is_dns_part(text: &str) -> bool {
-    let ends = |end: Option<char>| end.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    ends(text.chars().next())
-        && ends(text.chars().next_back())
-        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.starts_with(is_end) && text.ends_with(is_end) && text.chars().all(|c| is_end(c) || c == '-')
 }

@@ -48,7 +48,7 @@ impl SideKind for PodIpPool {
 pub fn new_pod_ip_pool(write: &PodIpPoolWrite, version: CiliumVersion) -> Option<Value> {
     write.on.is_none().then(|| {
         json!({
-            "apiVersion": version.api_version(),
+            "apiVersion": format!("{GROUP}/{}", version.as_str()),
             "kind": KIND,
             "metadata": {"name": write.name.as_str(), "labels": {(OURS.0): OURS.1}},
             "spec": spec_of(write),

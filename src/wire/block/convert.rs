@@ -3,9 +3,10 @@
 use super::{BlockState, NodeIPBlock, NodeIPBlockSpec};
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::names::{PodIpPoolName, Uid};
+use crate::model::pool::widest_block;
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
-use crate::net::cidr::{Cidr, Family};
+use crate::net::cidr::Cidr;
 use crate::wire::{FieldError, InvalidObject, rules};
 
 impl TryFrom<&NodeIPBlock> for Claim {
@@ -82,11 +83,7 @@ fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> 
         errors.push(FieldError::new("metadata.name", name, rules::NAME_IS_CIDR));
         return None;
     }
-    let largest = match cidr.family() {
-        Family::V4 => rules::LARGEST_IPV4_BLOCK,
-        Family::V6 => rules::LARGEST_IPV6_BLOCK,
-    };
-    if cidr.prefix_len() < largest {
+    if cidr.prefix_len() < widest_block(cidr.family()) {
         errors.push(FieldError::new("spec.cidr", &block.spec.cidr, rules::BLOCK_BOUND));
         return None;
     }
@@ -95,24 +92,17 @@ fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> 
 
 /// The state with its fields; fields of another state are dropped.
 fn read_state(spec: &NodeIPBlockSpec, errors: &mut Vec<FieldError>) -> Option<ClaimState> {
-    let reason = spec.reason.map(Reason::from);
-    let (state, missing) = match spec.state {
-        BlockState::Held => (Some(ClaimState::Held), None),
-        BlockState::Draining => (
-            spec.cilium_node_uid.as_deref().map(|uid| ClaimState::Draining(uid.into())),
-            Some(("spec.ciliumNodeUID", rules::CILIUM_NODE_UID_WITH_STATE)),
-        ),
-        BlockState::Releasing => {
-            (reason.map(ClaimState::Releasing), Some(("spec.reason", rules::REASON_WITH_STATE)))
-        }
-        BlockState::Cooling => {
-            (reason.map(ClaimState::Cooling), Some(("spec.reason", rules::REASON_WITH_STATE)))
-        }
+    let reason = || spec.reason.map(Reason::from).ok_or(("spec.reason", rules::REASON_WITH_STATE));
+    let uid = spec.cilium_node_uid.as_deref();
+    let state = match spec.state {
+        BlockState::Held => Ok(ClaimState::Held),
+        BlockState::Draining => uid
+            .map(|uid| ClaimState::Draining(uid.into()))
+            .ok_or(("spec.ciliumNodeUID", rules::CILIUM_NODE_UID_WITH_STATE)),
+        BlockState::Releasing => reason().map(ClaimState::Releasing),
+        BlockState::Cooling => reason().map(ClaimState::Cooling),
     };
-    if let (None, Some((field, rule))) = (&state, missing) {
-        errors.push(FieldError::absent(field, rule));
-    }
-    state
+    state.map_err(|(field, rule)| errors.push(FieldError::absent(field, rule))).ok()
 }
 
 /// The excluded addresses; an entry that can't be read or lies elsewhere is an error, because its meaning is unknown.

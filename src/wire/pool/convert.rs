@@ -13,7 +13,9 @@ use super::{NodeIPPool, NodeSelector, Operator, Ranges, forms};
 use crate::model::community::Community;
 use crate::model::counted::counted;
 use crate::model::names::PodIpPoolName;
-use crate::model::pool::{self as domain, Expand, FirstLast, MAX_ADDRESSES_PER_NODE, PerNode, Pool, Reclaim};
+use crate::model::pool::{
+    self as domain, Expand, FirstLast, MAX_ADDRESSES_PER_NODE, PerNode, Pool, Reclaim, widest_block,
+};
 use crate::net::cidr::{Cidr, CidrError, Family};
 use crate::wire::{FieldError, InvalidObject, labels, rules};
 
@@ -179,10 +181,7 @@ impl Reader {
 
     fn ranges(&mut self, family: Family, wire: &Ranges) -> Option<domain::Ranges> {
         let at = format!("spec.{family}");
-        let (largest, smallest) = match family {
-            Family::V4 => (rules::LARGEST_IPV4_BLOCK.into(), 32),
-            Family::V6 => (rules::LARGEST_IPV6_BLOCK.into(), 128),
-        };
+        let (largest, smallest) = (widest_block(family).into(), family.bits().into());
         let size = self.count(&format!("{at}.blockSize"), wire.block_size, largest, smallest);
         let block_prefix = u8::try_from(size).ok().filter(|size| *size > 0);
 
