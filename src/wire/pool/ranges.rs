@@ -7,7 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::model::pool as domain;
+use crate::model::pool::{self as domain, widest_block};
+use crate::net::cidr::Family;
 use crate::wire::mirror::mirror;
 use crate::wire::rules;
 use crate::wire::schema::rule;
@@ -74,57 +75,34 @@ pub enum RangeState {
 
 mirror!(RangeState, domain::RangeState { Active, Cordoned, Draining });
 
-/// The differences between the families.
-struct Bounds {
-    number: u8,
-    is_cidr: &'static str,
-    unusable: &'static [&'static str],
-    smallest: i32,
-    largest: u8,
-}
-
-const IPV4: Bounds = Bounds {
-    number: 4,
-    is_cidr: rules::IPV4_CIDR,
-    unusable: &rules::UNUSABLE_IPV4,
-    smallest: 32,
-    largest: rules::LARGEST_IPV4_BLOCK,
-};
-
-const IPV6: Bounds = Bounds {
-    number: 6,
-    is_cidr: rules::IPV6_CIDR,
-    unusable: &rules::UNUSABLE_IPV6,
-    smallest: 128,
-    largest: rules::LARGEST_IPV6_BLOCK,
-};
-
 pub(super) fn ipv4_ranges(generator: &mut SchemaGenerator) -> Schema {
-    ranges(generator, &IPV4)
+    ranges(generator, Family::V4)
 }
 
 pub(super) fn ipv6_ranges(generator: &mut SchemaGenerator) -> Schema {
-    ranges(generator, &IPV6)
+    ranges(generator, Family::V6)
 }
 
 /// The schema of [`Ranges`] with the bounds and rules of one family written into it.
-fn ranges(generator: &mut SchemaGenerator, family: &Bounds) -> Schema {
+fn ranges(generator: &mut SchemaGenerator, family: Family) -> Schema {
+    let (number, cidr_rule, unusable) = match family {
+        Family::V4 => (4, rules::IPV4_CIDR, &rules::UNUSABLE_IPV4[..]),
+        Family::V6 => (6, rules::IPV6_CIDR, &rules::UNUSABLE_IPV6[..]),
+    };
     let mut schema = Ranges::json_schema(generator).to_value();
     let mut put = |pointer: &str, key: &str, value: Value| {
         let target = schema.pointer_mut(pointer).and_then(Value::as_object_mut);
         target.expect("the pointer names a property of Ranges").insert(key.into(), value);
     };
-    let is_cidr =
-        rule(&format!("isCIDR(self) && cidr(self).ip().family() == {}", family.number), family.is_cidr);
+    let is_cidr = rule(&format!("isCIDR(self) && cidr(self).ip().family() == {number}"), cidr_rule);
     // The server can't show the right form: it refuses the message expression `string(cidr(self).masked())` for its
     // cost.
     let canonical = rule("!isCIDR(self) || string(cidr(self).masked()) == self", rules::CANONICAL_CIDR);
-    let unusable: Vec<String> = family.unusable.iter().map(|range| format!("'{range}'")).collect();
+    let unusable: Vec<String> = unusable.iter().map(|range| format!("'{range}'")).collect();
     let usable = rule(
         &format!(
-            "!isCIDR(self) || cidr(self).ip().family() != {} || [{}].all(r, !cidr(r).containsCIDR(self) && \
+            "!isCIDR(self) || cidr(self).ip().family() != {number} || [{}].all(r, !cidr(r).containsCIDR(self) && \
              !cidr(self).containsCIDR(r))",
-            family.number,
             unusable.join(", ")
         ),
         rules::USABLE_CIDR,
@@ -136,7 +114,7 @@ fn ranges(generator: &mut SchemaGenerator, family: &Bounds) -> Schema {
         put(pointer, "maxLength", rules::MAX_RANGE_TEXT.into());
         put(pointer, "x-kubernetes-validations", validations);
     }
-    put("/properties/blockSize", "minimum", family.largest.into());
-    put("/properties/blockSize", "maximum", family.smallest.into());
+    put("/properties/blockSize", "minimum", widest_block(family).into());
+    put("/properties/blockSize", "maximum", family.bits().into());
     Schema::try_from(schema).expect("an object is a schema")
 }
