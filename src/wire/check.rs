@@ -171,20 +171,16 @@ static COMPILED: LazyLock<[CompiledSchema; 2]> =
 
 fn cel_errors(definition: &Definition, document: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let index = usize::from(definition.kind != crds::all()[0].kind);
-    match Validator::new().validate_compiled(&COMPILED[index], document, old) {
-        Ok(()) => Vec::new(),
-        Err(errors) => errors
-            .into_iter()
-            .map(|error| {
-                // The path of a rule of the root with a fieldPath starts with a dot.
-                let field = error.field_path.trim_start_matches('.');
-                match value_at(document, field) {
-                    Some(value) => FieldError::new(field, value, error.message),
-                    None => FieldError::absent(field, error.message),
-                }
-            })
-            .collect(),
-    }
+    let verdict = Validator::new().validate_compiled(&COMPILED[index], document, old);
+    let errors = verdict.err().into_iter().flatten().map(|error| {
+        // The path of a rule of the root with a fieldPath starts with a dot.
+        let field = error.field_path.trim_start_matches('.');
+        match value_at(document, field) {
+            Some(value) => FieldError::new(field, value, error.message),
+            None => FieldError::absent(field, error.message),
+        }
+    });
+    errors.collect()
 }
 
 /// The value at a path such as `spec.ipv4.cidrs[0].cidr`.

@@ -29,18 +29,15 @@ const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 pub(super) fn apply_defaults(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            if let Some(properties) = schema["properties"].as_object() {
-                for (name, property) in properties {
-                    let Some(default) = property.get("default") else { continue };
-                    if fields.get(name).is_none_or(Value::is_null) {
-                        fields.insert(name.clone(), default.clone());
-                    }
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                let Some(default) = property.get("default") else { continue };
+                if fields.get(name).is_none_or(Value::is_null) {
+                    fields.insert(name.clone(), default.clone());
                 }
             }
             for (name, field) in fields {
-                let property = child_schema(schema, name);
-                if let Some(property) = property {
-                    apply_defaults(property, field);
+                if let Some(schema) = child_schema(schema, name) {
+                    apply_defaults(schema, field);
                 }
             }
         }
