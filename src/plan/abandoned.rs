@@ -17,7 +17,6 @@ use crate::model::names::ten_of;
 use crate::model::node::Node;
 use crate::model::outcome::Presence;
 use crate::model::request::Read;
-use crate::model::time::Now;
 use crate::publisher::Publisher;
 use crate::world::{KnownClaim, World};
 
@@ -80,18 +79,18 @@ fn may_be_abandoned(world: &World, publisher: &Publisher, claim: &Claim) -> bool
 
 /// Whether no Pod of the node has an address of a claim that is leaving, and the Node existed when the Pods were
 /// read. The Pods of a lost node are deleted, and its machine may still run. Adds the read that comes first.
-pub(super) fn no_pod_uses_abandoned_block(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
+pub(super) fn no_pod_uses_abandoned_block(world: &World, draft: &mut Draft, claim: &Claim) -> bool {
     // An agent without a CiliumNode keeps running, and the next CiliumNode will show its addresses.
     let Some(carrier) = world.carrier(&claim.node) else { return false };
     let pods = Read::PodsOf(claim.node.clone(), carrier.revision()).into();
     if let Some(look) = world.look(&claim.node)
         && (look.found.is_err() || holders(world, claim).is_some())
-        && look.at + PODS_AGAIN > now.uptime
+        && look.at + PODS_AGAIN > draft.now.uptime
     {
         draft.wake_at(look.at + PODS_AGAIN);
         return false;
     }
-    let Some(look) = world.look_after(carrier).filter(|look| look.at + PODS_AGAIN > now.uptime) else {
+    let Some(look) = world.look_after(carrier).filter(|look| look.at + PODS_AGAIN > draft.now.uptime) else {
         draft.prove(pods);
         return false;
     };

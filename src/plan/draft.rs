@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use super::policy::Policy;
 use crate::model::finding::Finding;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::{Lasting, NodePlan, Refusal, RouteAt, Scope, Unmet, Verdict, Wait, WhyNot};
 use crate::model::request::{Read, Request};
+use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 
 /// Whether the plan says why pools gave nothing. That costs one value per pool that is asked, so the loop omits it.
@@ -40,10 +42,12 @@ pub(super) enum Made {
     AsksForNothingBefore(Wait),
 }
 
-/// A plan in the making.
+/// A plan in the making, and the policy and the time by which it is made.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) node: NodeName,
+    pub(super) policy: Policy,
+    pub(super) now: Now,
     pub(super) requests: Vec<Request>,
     pub(super) unmet: BTreeSet<Unmet>,
     pub(super) findings: Vec<Finding>,
@@ -59,9 +63,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(node: &NodeName, detail: Detail) -> Self {
+    pub(super) fn new(node: &NodeName, detail: Detail, policy: Policy, now: Now) -> Self {
         Self {
             node: node.clone(),
+            policy,
+            now,
             requests: Vec::new(),
             unmet: BTreeSet::new(),
             findings: Vec::new(),

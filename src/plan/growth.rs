@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::draft::Draft;
-use super::policy::Policy;
 use super::reasons;
 use super::recreation::create_claim;
 use super::subject::{FirstPool, Subject};
@@ -20,7 +19,6 @@ use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{Read, Target};
 use crate::model::share::Share;
-use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase, QueryState};
 use crate::publisher::demand::Demand;
@@ -54,9 +52,9 @@ impl<'a> Subject<'a> {
     /// Claims the blocks that the node lacks. A first grant covers every family, or nothing is claimed. So no node
     /// holds half of a grant while another node waits for that half. Each Pod IP pool name has a first grant of its
     /// own.
-    pub(super) fn grow(&self, draft: &mut Draft, now: Now) {
+    pub(super) fn grow(&self, draft: &mut Draft) {
         draft.findings.extend(self.lacks_pool());
-        self.wait_for_request(draft, now);
+        self.wait_for_request(draft);
         let mut growths = self.growths(draft);
         draft.unmet = growths.iter().filter_map(|growth| growth.unmet.clone()).collect();
         let is_lacking = |growth: &&Growth<'_>| {
@@ -90,7 +88,7 @@ impl<'a> Subject<'a> {
                     ),
                 ));
             }
-            self.claim_picked(draft, growth, now);
+            self.claim_picked(draft, growth);
         }
         if self.publisher.gives_one_block()
             && !draft.requests.is_empty()
@@ -102,19 +100,19 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn claim_picked(&self, draft: &mut Draft, growth: &Growth<'_>, now: Now) {
+    fn claim_picked(&self, draft: &mut Draft, growth: &Growth<'_>) {
         draft.requests.extend(growth.picked.iter().map(|(cidr, pool)| {
             let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
             // No carrier has it.
             let created_for = Some(self.carrier.uid().clone());
             let pod_ip_pool = growth.share.pod_ip_pool.clone();
-            create_claim(self.node, *cidr, &pool.name, pod_ip_pool, withheld, created_for, now)
+            create_claim(self.node, *cidr, &pool.name, pod_ip_pool, withheld, created_for, draft.now)
         }));
     }
 
     /// Claims the replacements of the blocks that must leave, as far as the pools of the node have them. The node
     /// must have the replacements before the first of these blocks is closed to new pods.
-    pub(super) fn claim_replacements(&self, draft: &mut Draft, now: Now) {
+    pub(super) fn claim_replacements(&self, draft: &mut Draft) {
         if self.publisher.removes_with_query() {
             // An agent releases every block that it does not need, so it gets no replacement in advance
             // (`Self::remove_blocks`).
@@ -122,20 +120,20 @@ impl<'a> Subject<'a> {
         }
         for share in self.shares() {
             let leaving: BTreeSet<Cidr> = self.can_leave_of(&share).map(|claim| claim.cidr).collect();
-            self.claim_replacements_for(draft, share, &leaving, now);
+            self.claim_replacements_for(draft, share, &leaving);
         }
     }
 
     /// Claims the replacements of these blocks of one share.
-    fn claim_replacements_for(&self, draft: &mut Draft, share: Share, leaving: &BTreeSet<Cidr>, now: Now) {
+    fn claim_replacements_for(&self, draft: &mut Draft, share: Share, leaving: &BTreeSet<Cidr>) {
         let Some(first) = self.first_pool(&share).filter(|_| !leaving.is_empty()) else {
             return;
         };
         let demand = self.demand_without(&share, leaving);
         let growth = self.grow_share(draft, share, first, Phase::Served, demand, leaving);
-        self.claim_picked(draft, &growth, now);
+        self.claim_picked(draft, &growth);
         if growth.unmet.is_some() {
-            draft.wake_at(now.uptime + REPLACEMENTS_AGAIN);
+            draft.wake_at(draft.now.uptime + REPLACEMENTS_AGAIN);
         }
     }
 
@@ -147,33 +145,33 @@ impl<'a> Subject<'a> {
         share: &Share,
         leaving: &BTreeSet<Cidr>,
         phase: Phase,
-        now: Now,
     ) -> bool {
         let Some(first) = self.first_pool(share) else { return false };
         let demand = self.demand_without(share, leaving);
         let growth = self.grow_share(draft, share.clone(), first, phase, demand, leaving);
         if growth.unmet.is_some() {
-            draft.wake_at(now.uptime + REPLACEMENTS_AGAIN);
+            draft.wake_at(draft.now.uptime + REPLACEMENTS_AGAIN);
             return false;
         }
-        self.claim_picked(draft, &growth, now);
+        self.claim_picked(draft, &growth);
         true
     }
 
     /// Claims blocks for the Pods that are bound to a node whose agent neither reports its use nor answers. A
     /// shortage here is not reported: other processes may have read other Pods.
-    pub(super) fn grow_for_pods(&self, draft: &mut Draft, policy: Policy, now: Now) {
+    pub(super) fn grow_for_pods(&self, draft: &mut Draft) {
         let nothing_to_ask =
             matches!(self.publisher.usage_query(self.carrier), QueryState::Open(_) | QueryState::None);
-        let Some(due) = self.query_due(draft, policy, now).filter(|_| nothing_to_ask) else {
+        let Some(due) = self.query_due(draft).filter(|_| nothing_to_ask) else {
             return;
         };
-        if due > now.uptime {
+        if due > draft.now.uptime {
             draft.wake_at(due);
             return;
         }
         let name = &self.node.name;
-        let Some(look) = self.world.look(name).filter(|look| look.at + PODS_COUNT_FOR > now.uptime) else {
+        let Some(look) = self.world.look(name).filter(|look| look.at + PODS_COUNT_FOR > draft.now.uptime)
+        else {
             draft.requests.push(Read::PodsOf(name.clone(), self.carrier.revision()).into());
             return;
         };
@@ -184,7 +182,7 @@ impl<'a> Subject<'a> {
             let demand = self.demand(&share);
             let demand = Demand { used: demand.used.max(pods.n_bound as u128), ..demand };
             let growth = self.grow_share(draft, share, first, Phase::Served, demand, &BTreeSet::new());
-            self.claim_picked(draft, &growth, now);
+            self.claim_picked(draft, &growth);
         }
     }
 
@@ -260,7 +258,7 @@ impl<'a> Subject<'a> {
 
     /// A node without addresses waits for its agent to request some, in a mode whose agents request addresses.
     /// Without pre-allocation an agent requests none, and starts no pod either.
-    fn wait_for_request(&self, draft: &mut Draft, now: Now) {
+    fn wait_for_request(&self, draft: &mut Draft) {
         let name = &self.node.name;
         let has_pool = self.world.pools_of(name).next().is_some();
         let requests = || !self.publisher.requested_pools(self.carrier).is_empty();
@@ -273,8 +271,8 @@ impl<'a> Subject<'a> {
         }
         draft.note_lasting(Lasting::NothingRequested);
         let since = self.serving().and_then(|serving| serving.since(Lasting::NothingRequested));
-        let due = since.unwrap_or(now.uptime) + REQUESTS_WITHIN;
-        if due > now.uptime {
+        let due = since.unwrap_or(draft.now.uptime) + REQUESTS_WITHIN;
+        if due > draft.now.uptime {
             draft.wake_at(due);
             return;
         }

@@ -4,28 +4,26 @@
 //! Decides nothing about labels themselves: [`crate::world::World::pools_of`] says which pools select a node.
 
 use super::draft::Draft;
-use super::policy::Policy;
 use super::subject::Subject;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::ten_of;
 use crate::model::plan::{Lasting, Wait};
 use crate::model::pool::Pool;
-use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::Stays;
 
 impl Subject<'_> {
     /// Whether the first block of the node waits because a cloud controller may still change which pools select the
     /// node. The node would keep a block of another pool for its life.
-    pub(super) fn awaits_initialization(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+    pub(super) fn awaits_initialization(&self, draft: &mut Draft) -> bool {
         if !self.node.uninitialized {
             return false;
         }
         draft.note_lasting(Lasting::Uninitialized);
         let since = self.serving().and_then(|serving| serving.since(Lasting::Uninitialized));
-        let due = since.unwrap_or(now.uptime) + policy.initialization;
-        if due <= now.uptime {
+        let due = since.unwrap_or(draft.now.uptime) + draft.policy.initialization;
+        if due <= draft.now.uptime {
             return false;
         }
         draft.wake_at(due);

@@ -41,7 +41,7 @@ const SEEN_COOLING: Duration = Duration::from_secs(30);
 const READ_COUNTS_FOR: Duration = Duration::from_secs(60);
 
 /// Adds the moves of the claims of `draft.node` that are due.
-pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, now: Now) {
+pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft) {
     let name = draft.node.clone();
     // Whether the CiliumNode of a node that is gone still carries the block of a lost claim is known only from a
     // version later than the loss. Other lost claims are recreated (`recreation`), or can't be.
@@ -54,10 +54,10 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, n
         let claim = &known.claim;
         match claim.state {
             ClaimState::Held | ClaimState::Draining(_) => {
-                advance_held(world, publisher, draft, known, now);
+                advance_held(world, publisher, draft, known);
             }
-            ClaimState::Releasing(reason) => advance_releasing(world, publisher, draft, claim, reason, now),
-            ClaimState::Cooling(reason) => advance_cooling(world, draft, claim, reason, now),
+            ClaimState::Releasing(reason) => advance_releasing(world, publisher, draft, claim, reason),
+            ClaimState::Cooling(reason) => advance_cooling(world, draft, claim, reason),
         }
         // One that has cooled is deleted by us.
         let is_expected = draft.requests.iter().any(|request| is_deletion_of(request, claim.cidr));
@@ -81,15 +81,16 @@ fn is_deletion_of(request: &Request, cidr: Cidr) -> bool {
 
 /// A CiliumNode without a Node keeps its blocks, because its agent may still use them. One that remains is reported
 /// together with all others ([`orphans::finding`]).
-pub(super) fn look_for_orphan(world: &World, draft: &mut Draft, now: Now) {
+pub(super) fn look_for_orphan(world: &World, draft: &mut Draft) {
     let name = draft.node.clone();
     if world.cilium_node(&name).is_none() || world.claims_of(&name).next().is_none() {
         return;
     }
     draft.note_lasting(Lasting::Orphaned);
     let since =
-        world.serving(&name).and_then(|serving| serving.since(Lasting::Orphaned)).unwrap_or(now.uptime);
-    if let Some(due) = orphans::DUE_AFTER.map(|after| since + after).into_iter().find(|due| *due > now.uptime)
+        world.serving(&name).and_then(|serving| serving.since(Lasting::Orphaned)).unwrap_or(draft.now.uptime);
+    if let Some(due) =
+        orphans::DUE_AFTER.map(|after| since + after).into_iter().find(|due| *due > draft.now.uptime)
     {
         draft.wake_at(due);
     }
@@ -116,27 +117,27 @@ fn being_deleted(world: &World, publisher: &Publisher, claim: &Claim) -> Finding
     Finding::new(FindingKind::ClaimBeingDeleted, Kind::Claim, &block_name(claim.cidr), message)
 }
 
-fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: &KnownClaim, now: Now) {
+fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: &KnownClaim) {
     let claim = &known.claim;
     match (world.node(&claim.node), world.carrier(&claim.node)) {
         (None, None) => {
             if presence(world, draft, claim) == Some(Presence::Gone) {
-                draft.requests.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
+                draft.requests.push(update(claim, draft.now, ClaimChange::Release(Reason::NodeGone)));
             }
         }
         (Some(node), _) if node.uid != claim.node_uid => {
             if presence(world, draft, claim) == Some(Presence::Is(node.uid.clone())) {
-                draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+                draft.requests.push(update(claim, draft.now, ClaimChange::Hold(node.uid.clone())));
             }
         }
         // Its CiliumNode still exists, so its agent may still use the blocks there.
         (None, Some(_)) => {}
         (Some(_), Some(carrier)) if is_released_by_agent(world, publisher, claim, carrier) => {
-            draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Reclaimed)));
+            draft.requests.push(update(claim, draft.now, ClaimChange::Release(Reason::Reclaimed)));
         }
         (Some(node), Some(carrier)) if shows_no_drain(world, claim, carrier) => {
             if carrier.revision().within() > Some(claim.revision) {
-                draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+                draft.requests.push(update(claim, draft.now, ClaimChange::Hold(node.uid.clone())));
             } else if let Some(request) = publisher.later_version(&claim.node, Some(carrier), claim.revision)
             {
                 draft.prove(request);
@@ -144,11 +145,11 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
         }
         (Some(node), Some(_)) if is_abandoned(world, publisher, node, known) => {
             if presence(world, draft, claim) == Some(Presence::Is(node.uid.clone())) {
-                draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
+                draft.requests.push(update(claim, draft.now, ClaimChange::Release(Reason::Unused)));
             }
         }
         (Some(_), Some(_)) if was_never_published(world, publisher, claim) => {
-            draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
+            draft.requests.push(update(claim, draft.now, ClaimChange::Release(Reason::Unused)));
         }
         (Some(_), _) => draft.findings.extend(both_published(world, claim)),
     }
@@ -224,23 +225,18 @@ enum NextOfReleasing {
     Continues,
 }
 
-fn advance_releasing(
-    world: &World,
-    publisher: &Publisher,
-    draft: &mut Draft,
-    claim: &Claim,
-    reason: Reason,
-    now: Now,
-) {
+fn advance_releasing(world: &World, publisher: &Publisher, draft: &mut Draft, claim: &Claim, reason: Reason) {
     let next = match reason {
         Reason::NodeGone => next_if_node_gone(world, draft, claim),
         Reason::Unused => next_if_unused(world, publisher, draft, claim),
         Reason::Reclaimed => next_if_reclaimed(world, publisher, claim),
     };
     match next {
-        NextOfReleasing::HeldFor(uid) => draft.requests.push(update(claim, now, ClaimChange::Hold(uid))),
+        NextOfReleasing::HeldFor(uid) => {
+            draft.requests.push(update(claim, draft.now, ClaimChange::Hold(uid)));
+        }
         NextOfReleasing::Undecided => {}
-        NextOfReleasing::Continues => cool_if_off(world, publisher, draft, claim, reason, now),
+        NextOfReleasing::Continues => cool_if_off(world, publisher, draft, claim, reason),
     }
 }
 
@@ -297,22 +293,15 @@ fn next_if_reclaimed(world: &World, publisher: &Publisher, claim: &Claim) -> Nex
 
 /// The block of a released claim cools as soon as three facts hold: it is proven absent, no pod has an address of it,
 /// and its route is withdrawn.
-fn cool_if_off(
-    world: &World,
-    publisher: &Publisher,
-    draft: &mut Draft,
-    claim: &Claim,
-    reason: Reason,
-    now: Now,
-) {
+fn cool_if_off(world: &World, publisher: &Publisher, draft: &mut Draft, claim: &Claim, reason: Reason) {
     match absence(world, publisher, claim) {
         Absence::Proven => {
             let may_cool = (reason != Reason::Unused
-                || abandoned::no_pod_uses_abandoned_block(world, draft, claim, now))
-                && no_pod_uses_removed_block(world, publisher, draft, claim, now)
-                && withdrawal::is_gone(world, draft, claim, now);
+                || abandoned::no_pod_uses_abandoned_block(world, draft, claim))
+                && no_pod_uses_removed_block(world, publisher, draft, claim)
+                && withdrawal::is_gone(world, draft, claim);
             if may_cool {
-                draft.requests.push(update(claim, now, ClaimChange::Cool));
+                draft.requests.push(update(claim, draft.now, ClaimChange::Cool));
             }
         }
         Absence::Provable(request) => draft.prove(request),
@@ -339,7 +328,7 @@ fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
     })
 }
 
-fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reason, now: Now) {
+fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reason) {
     if claim.is_going() {
         // It is being deleted, and only finalizers of other writers keep it. A node that returns gets other blocks,
         // because no finalizer of ours would keep this claim.
@@ -348,7 +337,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     if let (Reason::NodeGone, Some(node)) = (reason, world.node(&claim.node)) {
         match presence(world, draft, claim) {
             Some(Presence::Is(uid)) if uid == node.uid => {
-                draft.requests.push(update(claim, now, ClaimChange::Hold(uid)));
+                draft.requests.push(update(claim, draft.now, ClaimChange::Hold(uid)));
                 return;
             }
             // The watch of Nodes has not shown the deletion yet.
@@ -360,16 +349,16 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     let Some(cooling_time) = world.cooling_time(claim, reason) else {
         return;
     };
-    let due = cooled_at(world, claim, cooling_time, now);
-    if due > now.uptime {
+    let due = cooled_at(world, claim, cooling_time, draft.now);
+    if due > draft.now.uptime {
         draft.wake_at(due);
         return;
     }
-    let free = Write::UpdateClaim(ClaimUpdate::of(claim, ClaimChange::Delete, now.wall));
+    let free = Write::UpdateClaim(ClaimUpdate::of(claim, ClaimChange::Delete, draft.now.wall));
     // A read counts for a short time. While a freeze stops the deletion, the read would be repeated in vain.
     if world.freeze().stops_write(&free)
         || reason != Reason::NodeGone
-        || is_still_lost(world, draft, claim, due, now)
+        || is_still_lost(world, draft, claim, due)
     {
         draft.requests.push(free.into());
     }
@@ -393,11 +382,12 @@ fn cooled_at(world: &World, claim: &Claim, cooling_time: Duration, now: Now) -> 
 /// Nodes may be late or may have stopped, and this is the last move. If the machine has returned and no replica has
 /// held the claim yet, its pods use the block. So a read must decide. A new CiliumNode of the name proves by itself
 /// that the machine has returned.
-fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration, now: Now) -> bool {
+fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration) -> bool {
     if world.carrier(&claim.node).is_some() {
         return false;
     }
-    let counts = |answered_at: Duration| answered_at >= due && answered_at + READ_COUNTS_FOR > now.uptime;
+    let counts =
+        |answered_at: Duration| answered_at >= due && answered_at + READ_COUNTS_FOR > draft.now.uptime;
     match world.presence_read(&claim.node).filter(|(answered_at, _)| counts(*answered_at)) {
         Some((_, Presence::Gone)) => true,
         Some((answered_at, Presence::Is(_) | Presence::Unreadable)) => {

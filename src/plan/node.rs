@@ -23,20 +23,21 @@ use crate::world::World;
 
 /// The plan for `name` at this time.
 pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
-    stopped_requests::stop_requests(world, decide(world, Draft::new(name, Detail::Verdict), policy, now))
+    stopped_requests::stop_requests(world, decide(world, Draft::new(name, Detail::Verdict, policy, now)))
 }
 
 /// The same plan, with the reason of every pool that gives the node nothing, even if the node did not ask it.
 pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
-    let mut draft = Draft::new(name, Detail::Reasons);
+    let mut draft = Draft::new(name, Detail::Reasons, policy, now);
     reasons::of_pools_not_asked(world, name, &mut draft);
-    stopped_requests::stop_requests(world, decide(world, draft, policy, now))
+    stopped_requests::stop_requests(world, decide(world, draft))
 }
 
 /// The needs of the node come first. If it needs nothing, claims that lost our finalizer get it back. Another writer
 /// may remove the finalizer again and again, and that must not keep a node from its blocks.
-fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan {
-    let last = steps(world, &mut draft, policy, now);
+fn decide(world: &World, mut draft: Draft) -> NodePlan {
+    let now = draft.now;
+    let last = steps(world, &mut draft);
     let mut plan = draft.finish(last);
     let may_write = plan.saw_everything() && !matches!(plan.verdict, Verdict::Wait(Wait::Readable(_)));
     if may_write && plan.requests().is_empty() {
@@ -50,21 +51,21 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
 
 /// The steps of a decision. Most nodes stop at one of the first steps, because nothing can be done before an answer
 /// or an object comes.
-fn steps(world: &World, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+fn steps(world: &World, draft: &mut Draft) -> Step {
     let name = draft.node.clone();
     let publisher = known_mode(world, &name)?;
     readable_objects(world, &name)?;
-    look_for_agent(world, draft, now);
+    look_for_agent(world, draft);
     await_answers(world, draft)?;
-    await_end_of_pause(world, publisher, draft, now)?;
+    await_end_of_pause(world, publisher, draft)?;
     leave_to_other_settings(world, draft)?;
-    advance_claims(world, publisher, draft, policy, now)?;
-    recreate_lost_claims(world, draft, now)?;
-    let node = existing_node(world, draft, now)?;
-    let carrier = existing_carrier(world, node, draft, policy)?;
+    advance_claims(world, publisher, draft)?;
+    recreate_lost_claims(world, draft)?;
+    let node = existing_node(world, draft)?;
+    let carrier = existing_carrier(world, node, draft)?;
     correct_carrier(publisher, carrier, draft)?;
     leave_to_second_allocator(publisher, carrier, draft)?;
-    Subject { world, node, carrier, publisher }.decide(draft, policy, now)
+    Subject { world, node, carrier, publisher }.decide(draft)
 }
 
 fn known_mode<'a>(world: &'a World, name: &NodeName) -> Step<&'a Publisher> {
@@ -90,11 +91,11 @@ fn await_answers(world: &World, draft: &mut Draft) -> Step {
     ControlFlow::Break(Made::Waits(Wait::Answer))
 }
 
-fn await_end_of_pause(world: &World, publisher: &Publisher, draft: &mut Draft, now: Now) -> Step {
-    let pause = world.serving(&draft.node).and_then(|serving| serving.pause.later_than(now));
+fn await_end_of_pause(world: &World, publisher: &Publisher, draft: &mut Draft) -> Step {
+    let pause = world.serving(&draft.node).and_then(|serving| serving.pause.later_than(draft.now));
     let Some(until) = pause else { return NEXT };
     draft.wake_at(until);
-    draft.unmet = unmet(world, publisher, &draft.node);
+    draft.unmet = unmet(world, publisher, draft);
     ControlFlow::Break(Made::Waits(Wait::Pause))
 }
 
@@ -106,26 +107,26 @@ fn leave_to_other_settings(world: &World, draft: &mut Draft) -> Step {
     ControlFlow::Break(Made::AsksForNothingBefore(Wait::Settings))
 }
 
-fn advance_claims(world: &World, publisher: &Publisher, draft: &mut Draft, policy: Policy, now: Now) -> Step {
-    lifecycle::advance(world, publisher, draft, now);
-    publication::postpone_queries(world, draft, policy, now);
+fn advance_claims(world: &World, publisher: &Publisher, draft: &mut Draft) -> Step {
+    lifecycle::advance(world, publisher, draft);
+    publication::postpone_queries(world, draft);
     // A node that is about to hold a block again does not lack it.
     if !draft.requests.is_empty() && !draft.requests.iter().any(holds_again) {
-        draft.unmet = unmet(world, publisher, &draft.node);
+        draft.unmet = unmet(world, publisher, draft);
     }
     draft.end_if_any_request()
 }
 
 /// The blocks of the node are known only when its lost claims are recreated. An agent that finds only a part of its
 /// blocks restores only a part of its pods.
-fn recreate_lost_claims(world: &World, draft: &mut Draft, now: Now) -> Step {
-    draft.requests = recreation::of_lost_claims(world, &draft.node, now);
+fn recreate_lost_claims(world: &World, draft: &mut Draft) -> Step {
+    draft.requests = recreation::of_lost_claims(world, &draft.node, draft.now);
     draft.end_if_any_request()
 }
 
-fn existing_node<'a>(world: &'a World, draft: &mut Draft, now: Now) -> Step<&'a Node> {
+fn existing_node<'a>(world: &'a World, draft: &mut Draft) -> Step<&'a Node> {
     let Some(node) = world.node(&draft.node) else {
-        lifecycle::look_for_orphan(world, draft, now);
+        lifecycle::look_for_orphan(world, draft);
         return ControlFlow::Break(Made::AsksForNothingBefore(Wait::Existence(Kind::Node)));
     };
     if !node.runs_linux() {
@@ -134,14 +135,9 @@ fn existing_node<'a>(world: &'a World, draft: &mut Draft, now: Now) -> Step<&'a 
     ControlFlow::Continue(node)
 }
 
-fn existing_carrier<'a>(
-    world: &'a World,
-    node: &Node,
-    draft: &mut Draft,
-    policy: Policy,
-) -> Step<Carrier<'a>> {
+fn existing_carrier<'a>(world: &'a World, node: &Node, draft: &mut Draft) -> Step<Carrier<'a>> {
     let Some(carrier) = world.carrier(&node.name) else {
-        match policy.cilium_nodes {
+        match draft.policy.cilium_nodes {
             CiliumNodeOrigin::Controller if !node.deleting => create_cilium_node(world, node, draft),
             CiliumNodeOrigin::Controller | CiliumNodeOrigin::Agent => {}
         }
@@ -178,7 +174,8 @@ fn leave_to_second_allocator(publisher: &Publisher, carrier: Carrier<'_>, draft:
 
 /// The shortage of a node that its pools can't meet, where another step comes first or its writes are not applied: it
 /// waits for a block all the same.
-fn unmet(world: &World, publisher: &Publisher, name: &NodeName) -> BTreeSet<Unmet> {
+fn unmet(world: &World, publisher: &Publisher, draft: &Draft) -> BTreeSet<Unmet> {
+    let name = &draft.node;
     let (Some(node), Some(carrier)) = (world.node(name), world.carrier(name)) else {
         return BTreeSet::new();
     };
@@ -189,7 +186,7 @@ fn unmet(world: &World, publisher: &Publisher, name: &NodeName) -> BTreeSet<Unme
     {
         return BTreeSet::new();
     }
-    Subject { world, node, carrier, publisher }.unmet()
+    Subject { world, node, carrier, publisher }.unmet(draft)
 }
 
 /// Whether a node with the finding `NoPool` still needs a pool. Without a known mode it does.
@@ -204,15 +201,15 @@ pub fn still_lacks_pool(world: &World, name: &NodeName) -> bool {
 }
 
 /// A node that holds blocks and has no agent, perhaps forever. All such nodes are one finding ([`agents::missing`]).
-fn look_for_agent(world: &World, draft: &mut Draft, now: Now) {
+fn look_for_agent(world: &World, draft: &mut Draft) {
     let holds_blocks = world.node(&draft.node).is_some() && world.claims_of(&draft.node).next().is_some();
     if !holds_blocks || world.agent_on(&draft.node) != Err(NoAgent::Absent) {
         return;
     }
     draft.note_lasting(Lasting::AgentAbsent);
     let since = world.serving(&draft.node).and_then(|serving| serving.since(Lasting::AgentAbsent));
-    let due = since.unwrap_or(now.uptime) + agents::MAY_LACK_AGENT_FOR;
-    if due > now.uptime {
+    let due = since.unwrap_or(draft.now.uptime) + agents::MAY_LACK_AGENT_FOR;
+    if due > draft.now.uptime {
         draft.wake_at(due);
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::abandoned;
 use super::draft::Draft;
-use super::policy::Policy;
 use super::publishable::{NotPublishable, describe_overlaps, may_publish};
 use super::subject::Subject;
 use crate::model::carrier::{Carrier, FormerCarrier};
@@ -17,7 +16,6 @@ use crate::model::plan::{Lasting, Wait};
 use crate::model::request::{Read, Request, Write};
 use crate::model::revision::Revision;
 use crate::model::share::Share;
-use crate::model::time::Now;
 use crate::publisher::answer::QueryState;
 use crate::publisher::remember;
 use crate::world::{KnownClaim, World};
@@ -28,16 +26,17 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10 * 60);
 
 /// Drops queries that would prove a block absent if the last patch of the CiliumNode was too recent. Then the plan
 /// waits.
-pub(super) fn postpone_queries(world: &World, draft: &mut Draft, policy: Policy, now: Now) {
+pub(super) fn postpone_queries(world: &World, draft: &mut Draft) {
     let is_query = |request: &Request| matches!(request, Request::Write(Write::UsageQuery(_)));
-    if draft.requests.iter().any(is_query) && is_too_soon(world, draft, policy, now) {
+    if draft.requests.iter().any(is_query) && is_too_soon(world, draft) {
         draft.requests.retain(|request| !is_query(request));
     }
 }
 
-fn is_too_soon(world: &World, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+fn is_too_soon(world: &World, draft: &mut Draft) -> bool {
     let last = world.serving(&draft.node).and_then(|serving| serving.last_patch);
-    let next = last.map(|last| last + policy.min_write_interval).filter(|next| *next > now.uptime);
+    let next =
+        last.map(|last| last + draft.policy.min_write_interval).filter(|next| *next > draft.now.uptime);
     if let Some(next) = next {
         draft.wake_at(next);
         draft.wait_for(Wait::Interval);
@@ -95,7 +94,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Adds the patch that publishes these claims, or the read that has to come first (safety rule 4).
-    pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&KnownClaim], policy: Policy, now: Now) {
+    pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
         let former = self.former();
         let is_draining = |claim: &Claim| self.world.must_leave(claim);
@@ -104,7 +103,7 @@ impl<'a> Subject<'a> {
         else {
             return;
         };
-        if self.is_too_soon(draft, policy, now) {
+        if self.is_too_soon(draft) {
             return;
         }
         let is_fresh = |known_at| self.is_fresh(known_at);
@@ -139,8 +138,8 @@ impl<'a> Subject<'a> {
     ///
     /// This also counts if the CiliumNode has nothing of ours any more. A writer that removes our blocks there should
     /// not make us write them again at once.
-    pub(super) fn is_too_soon(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
-        is_too_soon(self.world, draft, policy, now)
+    pub(super) fn is_too_soon(&self, draft: &mut Draft) -> bool {
+        is_too_soon(self.world, draft)
     }
 
     /// Whether an agent that finds these claims can start. It stops waiting as soon as it has addresses of any
@@ -156,12 +155,12 @@ impl<'a> Subject<'a> {
     }
 
     /// Removes a usage query that is answered and no longer needed.
-    pub(super) fn clear_answer(&self, draft: &mut Draft, policy: Policy, now: Now) {
+    pub(super) fn clear_answer(&self, draft: &mut Draft) {
         let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier) else { return };
         if self.answer_is_needed() {
             return;
         }
-        if !self.is_too_soon(draft, policy, now) {
+        if !self.is_too_soon(draft) {
             draft.requests.push(Write::UsageQuery(clear).into());
         }
     }
@@ -171,30 +170,30 @@ impl<'a> Subject<'a> {
     ///
     /// Without this, a full node whose CiliumNode was recreated would never grow. Its agent writes its use only when
     /// that changes, and on a full node nothing can change (`docs/cilium.md`, Ping).
-    pub(super) fn query_use(&self, draft: &mut Draft, policy: Policy, now: Now) {
+    pub(super) fn query_use(&self, draft: &mut Draft) {
         let QueryState::Possible(ask) = self.publisher.usage_query(self.carrier) else { return };
-        let Some(due) = self.query_due(draft, policy, now) else { return };
-        if due > now.uptime {
+        let Some(due) = self.query_due(draft) else { return };
+        if due > draft.now.uptime {
             draft.wake_at(due);
-        } else if draft.requests.is_empty() && !self.is_too_soon(draft, policy, now) {
+        } else if draft.requests.is_empty() && !self.is_too_soon(draft) {
             draft.requests.push(Write::UsageQuery(ask).into());
         }
     }
 
     /// The time at which the silence of the agent is long enough for a usage query, or for another step if there was
     /// a query. `None` if the agent has reported its use.
-    pub(super) fn query_due(&self, draft: &Draft, policy: Policy, now: Now) -> Option<Duration> {
+    pub(super) fn query_due(&self, draft: &Draft) -> Option<Duration> {
         if !draft.has_noted(Lasting::UseUnknown) {
             return None;
         }
         let serving = self.serving();
         let silent_since =
-            serving.and_then(|serving| serving.since(Lasting::UseUnknown)).unwrap_or(now.uptime);
+            serving.and_then(|serving| serving.since(Lasting::UseUnknown)).unwrap_or(draft.now.uptime);
         // An agent may answer and still not report its use. Each query waits until the silence has doubled since the
         // last one.
         let last_query = serving.and_then(|serving| serving.last_query).filter(|last| *last > silent_since);
-        let wait = last_query.map_or(policy.query_interval, |last| {
-            last.saturating_sub(silent_since).clamp(policy.query_interval, LONGEST_SILENCE)
+        let wait = last_query.map_or(draft.policy.query_interval, |last| {
+            last.saturating_sub(silent_since).clamp(draft.policy.query_interval, LONGEST_SILENCE)
         });
         Some(last_query.unwrap_or(silent_since) + wait)
     }

@@ -17,7 +17,6 @@ use crate::model::plan::{Lasting, Wait};
 use crate::model::pool::Pool;
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
 use crate::model::share::Share;
-use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
 /// How long a failing read of a node's Pods may delay the other blocks that the node holds. The controller may lack
@@ -27,7 +26,7 @@ const PODS_AWAITED_FOR: Duration = Duration::from_secs(60);
 impl<'a> Subject<'a> {
     /// Holds blocks again that the agent released and now needs, if their pools would give them to the node. No other
     /// node can have them.
-    pub(super) fn rehold_released_blocks(&self, draft: &mut Draft, now: Now) {
+    pub(super) fn rehold_released_blocks(&self, draft: &mut Draft) {
         if !self.publisher.agent_releases_blocks(self.carrier) {
             return;
         }
@@ -51,7 +50,7 @@ impl<'a> Subject<'a> {
                     break;
                 }
                 kept.push(claim);
-                self.hold(draft, [claim], now);
+                self.hold(draft, [claim]);
             }
         }
     }
@@ -62,7 +61,7 @@ impl<'a> Subject<'a> {
     ///
     /// The agent requests addresses under the pool names of its pods only after it has restored them. So a block of
     /// another name is held if a read of the Pods finds a pod in it. All this comes before any publication.
-    pub(super) fn rehold_releasing_blocks(&self, draft: &mut Draft, now: Now) -> Step {
+    pub(super) fn rehold_releasing_blocks(&self, draft: &mut Draft) -> Step {
         // Blocks of another writer may be enough for the agent.
         if !self.publisher.removes_with_query() || !self.publisher.blocks(self.carrier).is_empty() {
             return NEXT;
@@ -80,17 +79,17 @@ impl<'a> Subject<'a> {
         }
         let is_needed = |claim: &&Claim| in_need.iter().any(|share| self.is_of(claim, share));
         let (needed, others): (Vec<&Claim>, Vec<&Claim>) = leaving.into_iter().partition(is_needed);
-        if !others.is_empty() && !self.has_read_pods(draft, now) {
+        if !others.is_empty() && !self.has_read_pods(draft) {
             return DONE;
         }
         let in_use = others.into_iter().filter(|claim| self.has_pods(claim));
-        self.hold(draft, needed.into_iter().chain(in_use), now);
+        self.hold(draft, needed.into_iter().chain(in_use));
         draft.end_if_any_request()
     }
 
     /// Whether the Pods of the node were read after this version of its carrier was known, or can't be read.
     /// Otherwise adds the read.
-    fn has_read_pods(&self, draft: &mut Draft, now: Now) -> bool {
+    fn has_read_pods(&self, draft: &mut Draft) -> bool {
         let look = self.world.look_after(self.carrier);
         if look.is_some_and(|look| look.found.is_ok()) {
             return true;
@@ -98,11 +97,11 @@ impl<'a> Subject<'a> {
         draft.note_lasting(Lasting::PodsUnread);
         let since = self.serving().and_then(|serving| serving.since(Lasting::PodsUnread));
         if let Some(look) = look {
-            if since.unwrap_or(now.uptime) + PODS_AWAITED_FOR <= now.uptime {
+            if since.unwrap_or(draft.now.uptime) + PODS_AWAITED_FOR <= draft.now.uptime {
                 return true;
             }
             draft.wait_for(Wait::Answer);
-            if look.at + LOOK_AGAIN > now.uptime {
+            if look.at + LOOK_AGAIN > draft.now.uptime {
                 draft.wake_at(look.at + LOOK_AGAIN);
                 return false;
             }
@@ -119,17 +118,17 @@ impl<'a> Subject<'a> {
     }
 
     /// Holds claims again for the present Node.
-    pub(super) fn hold<'c>(&self, draft: &mut Draft, claims: impl IntoIterator<Item = &'c Claim>, now: Now) {
+    pub(super) fn hold<'c>(&self, draft: &mut Draft, claims: impl IntoIterator<Item = &'c Claim>) {
         draft.requests.extend(claims.into_iter().map(|claim| {
             let change = ClaimChange::Hold(self.node.uid.clone());
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)))
         }));
     }
 
     /// Whether the agent of a carrier that shows nothing has released everything. Then it needs none of the blocks
     /// that the node holds. A read of the Pods also finds no pod that has, or may have, an address of them. Otherwise
     /// another writer may have removed the blocks, and pods may be in any of them.
-    pub(super) fn agent_released_everything(&self, draft: &mut Draft, now: Now) -> Step<bool> {
+    pub(super) fn agent_released_everything(&self, draft: &mut Draft) -> Step<bool> {
         let is_needed = |share: &Share| {
             self.offering().any(|claim| self.is_of(claim, share)) && self.demand(share).used > 0
         };
@@ -139,7 +138,7 @@ impl<'a> Subject<'a> {
         {
             return ControlFlow::Continue(false);
         }
-        if !self.has_read_pods(draft, now) {
+        if !self.has_read_pods(draft) {
             return ControlFlow::Break(Made::AsDrafted);
         }
         let pods = self.world.look_after(self.carrier).and_then(|look| look.found.as_ref().ok());
@@ -149,7 +148,7 @@ impl<'a> Subject<'a> {
 
     /// Starts to release the blocks that the agent has released and the node does not need. The node needs the
     /// replacements of blocks that are about to be removed.
-    pub(super) fn release_unneeded_blocks(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>, now: Now) {
+    pub(super) fn release_unneeded_blocks(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>) {
         if !self.publisher.agent_releases_blocks(self.carrier) {
             return;
         }
@@ -157,7 +156,9 @@ impl<'a> Subject<'a> {
             let stays = |claim: &Claim| !imminent.contains(&claim.cidr);
             for claim in self.unneeded(share, stays, std::iter::empty()) {
                 let change = ClaimChange::Release(Reason::Reclaimed);
-                draft.requests.push(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into());
+                draft
+                    .requests
+                    .push(Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)).into());
             }
         }
     }

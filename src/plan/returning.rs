@@ -7,27 +7,19 @@
 use std::collections::BTreeSet;
 
 use super::draft::Draft;
-use super::policy::Policy;
 use super::subject::Subject;
 use crate::model::claim::ClaimState;
 use crate::model::plan::Wait;
 use crate::model::share::Share;
-use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::Phase;
 use crate::world::KnownClaim;
 
 impl Subject<'_> {
     /// Publishes the first blocks of the node, unless a new primary one has to be claimed before.
-    pub(super) fn publish_first(
-        &self,
-        draft: &mut Draft,
-        publishable: &[&KnownClaim],
-        policy: Policy,
-        now: Now,
-    ) {
-        if !self.awaits_new_primaries(draft, policy, now) {
-            self.publish(draft, publishable, policy, now);
+    pub(super) fn publish_first(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
+        if !self.awaits_new_primaries(draft) {
+            self.publish(draft, publishable);
         }
     }
 
@@ -36,7 +28,7 @@ impl Subject<'_> {
     ///
     /// The node gets its old blocks alone if its pools or its limits allow no other block, or if a write about the node
     /// has just failed.
-    fn awaits_new_primaries(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+    fn awaits_new_primaries(&self, draft: &mut Draft) -> bool {
         if !self.publisher.has_primary_blocks() {
             return false;
         }
@@ -55,9 +47,9 @@ impl Subject<'_> {
                     waits = true;
                 }
                 None if self.serving().is_some_and(|serving| serving.pause.has_failed()) => {}
-                None if self.awaits_initialization(draft, policy, now) => waits = true,
+                None if self.awaits_initialization(draft) => waits = true,
                 None => {
-                    self.claim_all_replacements(draft, &share, &draining, Phase::FirstGrant, now);
+                    self.claim_all_replacements(draft, &share, &draining, Phase::FirstGrant);
                 }
             }
         }

@@ -6,11 +6,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use super::draft::{DONE, Detail, Draft, Made, NEXT, Step};
-use super::policy::Policy;
 use super::subject::Subject;
 use crate::model::plan::{Lasting, Scope, Unmet, Wait};
 use crate::model::share::Share;
-use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::world::KnownClaim;
 
@@ -21,43 +19,43 @@ impl Subject<'_> {
     /// If nothing of a node is published, its held blocks are published first. So a node that returns gets all its
     /// blocks at once and does not wait for more. Otherwise growth comes first, so that one patch publishes all of
     /// it.
-    pub(super) fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    pub(super) fn decide(&self, draft: &mut Draft) -> Step {
         self.look_at_carrier(draft);
         self.leave_to_others(draft)?;
-        self.clear_answers_and_keep_blocks(draft, policy, now)?;
+        self.clear_answers_and_keep_blocks(draft)?;
         let publishable = self.publishable_with_findings(&mut draft.findings);
-        self.adopt_carried_blocks(draft, now)?;
+        self.adopt_carried_blocks(draft)?;
         draft.scope = Scope::Whole;
         self.await_supported_agent(draft)?;
-        self.await_complete_set(draft, now)?;
-        let imminent = self.imminent_removals(policy, now);
-        self.settle_released_blocks(draft, &imminent, now)?;
-        self.publish_startable_blocks(draft, &publishable, policy, now)?;
-        self.await_labels(draft, policy, now)?;
-        self.grow_or_keep(draft, now)?;
-        self.publish_more(draft, publishable, &imminent, policy, now);
-        self.query_use(draft, policy, now);
-        self.grow_by_pods(draft, policy, now);
-        self.replace_leaving_blocks(draft, now);
-        self.reclaim_last(draft, policy, now)
+        self.await_complete_set(draft)?;
+        let imminent = self.imminent_removals(draft);
+        self.settle_released_blocks(draft, &imminent)?;
+        self.publish_startable_blocks(draft, &publishable)?;
+        self.await_labels(draft)?;
+        self.grow_or_keep(draft)?;
+        self.publish_more(draft, publishable, &imminent);
+        self.query_use(draft);
+        self.grow_by_pods(draft);
+        self.replace_leaving_blocks(draft);
+        self.reclaim_last(draft)
     }
 
     /// The last step, if there is something to send. The node may lack blocks all the same.
     fn end_if_any_request_noting_unmet(&self, draft: &mut Draft) -> Step {
         if !draft.requests.is_empty() {
-            draft.unmet = self.unmet();
+            draft.unmet = self.unmet(draft);
         }
         draft.end_if_any_request()
     }
 
     /// The requests of the node that its pools can't meet, as [`Self::decide`] would find them in its order.
-    pub(super) fn unmet(&self) -> BTreeSet<Unmet> {
-        let mut draft = Draft::new(&self.node.name, Detail::Verdict);
+    pub(super) fn unmet(&self, planned: &Draft) -> BTreeSet<Unmet> {
+        let mut draft = Draft::new(&self.node.name, Detail::Verdict, planned.policy, planned.now);
         if self.why_left_alone().is_some() {
             return BTreeSet::new();
         }
         if !self.is_served() {
-            if self.require_complete_set(&mut Draft::new(&self.node.name, Detail::Verdict)).is_break() {
+            if self.require_complete_set(&mut draft).is_break() {
                 return BTreeSet::new();
             }
             if self.can_start_with(&self.publishable()) {
@@ -88,11 +86,11 @@ impl Subject<'_> {
         DONE
     }
 
-    fn clear_answers_and_keep_blocks(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn clear_answers_and_keep_blocks(&self, draft: &mut Draft) -> Step {
         if self.has_supported_agent() {
-            self.clear_answer(draft, policy, now);
+            self.clear_answer(draft);
             if draft.requests.is_empty() && self.is_served() {
-                self.hold_draining_blocks_again(draft, policy, now);
+                self.hold_draining_blocks_again(draft);
             }
         }
         self.end_if_any_request_noting_unmet(draft)
@@ -100,8 +98,8 @@ impl Subject<'_> {
 
     /// The blocks of a node are unknown while its carrier has one without a claim. A node with one block for life
     /// gets no other one: that block becomes a claim as soon as nothing prevents it.
-    fn adopt_carried_blocks(&self, draft: &mut Draft, now: Now) -> Step {
-        draft.requests = self.claim_carried_blocks(now);
+    fn adopt_carried_blocks(&self, draft: &mut Draft) -> Step {
+        draft.requests = self.claim_carried_blocks(draft.now);
         self.end_if_any_request_noting_unmet(draft)?;
         if self.publisher.gives_one_block() && self.has_unclaimed_block() {
             return ControlFlow::Break(Made::Waits(Wait::Answer));
@@ -118,90 +116,77 @@ impl Subject<'_> {
     }
 
     /// A carrier that shows nothing of ours gets all blocks that may be in use, or none.
-    fn await_complete_set(&self, draft: &mut Draft, now: Now) -> Step {
+    fn await_complete_set(&self, draft: &mut Draft) -> Step {
         if self.is_served() {
             return NEXT;
         }
-        self.rehold_releasing_blocks(draft, now)?;
+        self.rehold_releasing_blocks(draft)?;
         self.require_complete_set(draft)
     }
 
     /// An agent that has nothing at all may not have reported its blocks yet. One that has CIDRs has reported them.
-    fn settle_released_blocks(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>, now: Now) -> Step {
+    fn settle_released_blocks(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>) -> Step {
         let shows_something = self.is_served() || !self.publisher.blocks(self.carrier).is_empty();
-        if !shows_something && !self.agent_released_everything(draft, now)? {
+        if !shows_something && !self.agent_released_everything(draft)? {
             return NEXT;
         }
-        self.rehold_released_blocks(draft, now);
+        self.rehold_released_blocks(draft);
         draft.end_if_any_request()?;
-        self.release_unneeded_blocks(draft, imminent, now);
+        self.release_unneeded_blocks(draft, imminent);
         self.end_if_any_request_noting_unmet(draft)
     }
 
-    fn publish_startable_blocks(
-        &self,
-        draft: &mut Draft,
-        publishable: &[&KnownClaim],
-        policy: Policy,
-        now: Now,
-    ) -> Step {
+    fn publish_startable_blocks(&self, draft: &mut Draft, publishable: &[&KnownClaim]) -> Step {
         if self.is_served() || !self.can_start_with(publishable) {
             return NEXT;
         }
-        self.publish_first(draft, publishable, policy, now);
+        self.publish_first(draft, publishable);
         DONE
     }
 
-    fn await_labels(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
-        if self.holds_nothing() && self.awaits_initialization(draft, policy, now) {
+    fn await_labels(&self, draft: &mut Draft) -> Step {
+        if self.holds_nothing() && self.awaits_initialization(draft) {
             return DONE;
         }
         NEXT
     }
 
-    fn grow_or_keep(&self, draft: &mut Draft, now: Now) -> Step {
-        self.grow(draft, now);
+    fn grow_or_keep(&self, draft: &mut Draft) -> Step {
+        self.grow(draft);
         if self.is_served() && draft.requests.is_empty() && !draft.unmet.is_empty() {
             let unmet: Vec<Share> = draft.unmet.iter().map(|unmet| unmet.share().clone()).collect();
-            self.keep_irreplaceable_blocks(draft, &unmet, now);
+            self.keep_irreplaceable_blocks(draft, &unmet);
         }
         draft.end_if_any_request()
     }
 
     /// The replacement of a block is published in the write that removes that block.
-    fn publish_more(
-        &self,
-        draft: &mut Draft,
-        mut publishable: Vec<&KnownClaim>,
-        imminent: &BTreeSet<Cidr>,
-        policy: Policy,
-        now: Now,
-    ) {
+    fn publish_more(&self, draft: &mut Draft, mut publishable: Vec<&KnownClaim>, imminent: &BTreeSet<Cidr>) {
         if !self.is_served() {
             self.report_incomplete_blocks(draft, &publishable);
             return;
         }
         let replacements = self.replacement_blocks(imminent);
         publishable.retain(|known| !replacements.contains(&known.claim.cidr));
-        self.publish(draft, &publishable, policy, now);
+        self.publish(draft, &publishable);
     }
 
-    fn grow_by_pods(&self, draft: &mut Draft, policy: Policy, now: Now) {
+    fn grow_by_pods(&self, draft: &mut Draft) {
         if draft.requests.is_empty() && draft.unmet.is_empty() {
-            self.grow_for_pods(draft, policy, now);
+            self.grow_for_pods(draft);
         }
     }
 
-    fn replace_leaving_blocks(&self, draft: &mut Draft, now: Now) {
+    fn replace_leaving_blocks(&self, draft: &mut Draft) {
         let lacks_nothing = draft.requests.is_empty() && draft.unmet.is_empty();
         if lacks_nothing && self.is_served() && !self.world.freeze().stops_reclaim() {
-            self.claim_replacements(draft, now);
+            self.claim_replacements(draft);
         }
     }
 
     /// Every shortage of the node comes first.
-    fn reclaim_last(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn reclaim_last(&self, draft: &mut Draft) -> Step {
         draft.end_if_any_request()?;
-        self.reclaim(draft, policy, now)
+        self.reclaim(draft)
     }
 }

@@ -6,10 +6,8 @@ use crate::model::claim::Claim;
 use crate::model::plan::Lasting;
 use crate::model::pool::ReclaimMode;
 use crate::model::share::Share;
-use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::plan::draft::Draft;
-use crate::plan::policy::Policy;
 use crate::plan::subject::Subject;
 use crate::publisher::answer::Drain;
 
@@ -20,34 +18,34 @@ const ANSWERS_WITHIN: u32 = 10;
 impl<'a> Subject<'a> {
     /// Keeps draining blocks that can't leave any more, and one that the node needs. This needs no read or query:
     /// holding a block again gives no address away.
-    pub(in crate::plan) fn hold_draining_blocks_again(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, policy, now));
+    pub(in crate::plan) fn hold_draining_blocks_again(&self, draft: &mut Draft) {
+        let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, draft));
         let mut kept: BTreeSet<Cidr> = stays.map(|(claim, _)| claim.cidr).collect();
         for share in self.shares() {
             // A block that must leave is replaced first (`Subject::claim_replacements`).
             let needed = self.needed(&share).filter(|claim| !self.world.must_leave(claim));
             kept.extend(needed.map(|claim| claim.cidr));
         }
-        self.keep(draft, kept, now);
+        self.keep(draft, kept);
     }
 
     /// Keeps one block of each of these shares, because the node needs addresses that its pools can't give.
-    pub(in crate::plan) fn keep_irreplaceable_blocks(&self, draft: &mut Draft, shares: &[Share], now: Now) {
+    pub(in crate::plan) fn keep_irreplaceable_blocks(&self, draft: &mut Draft, shares: &[Share]) {
         if self.publisher.removes_with_query() {
             // Its agent gives no more addresses of it to new pods, whether or not the claim is held again.
             return;
         }
         let kept = shares.iter().filter_map(|share| self.needed(share)).map(|claim| claim.cidr).collect();
-        self.keep(draft, kept, now);
+        self.keep(draft, kept);
     }
 
-    fn keep(&self, draft: &mut Draft, kept: BTreeSet<Cidr>, now: Now) {
+    fn keep(&self, draft: &mut Draft, kept: BTreeSet<Cidr>) {
         let claims = kept.into_iter().filter_map(|cidr| self.world.claim(cidr));
-        self.hold(draft, claims.map(|known| &known.claim), now);
+        self.hold(draft, claims.map(|known| &known.claim));
     }
 
     /// Whether a draining block can't leave, or need not leave any more.
-    fn stays(&self, claim: &Claim, drain: &Drain, policy: Policy, now: Now) -> bool {
+    fn stays(&self, claim: &Claim, drain: &Drain, draft: &Draft) -> bool {
         let must_leave = self.world.must_leave(claim);
         if matches!(drain, Drain::Stays(_)) {
             return true;
@@ -62,17 +60,17 @@ impl<'a> Subject<'a> {
         }
         let is_down = self.world.agent_on(&self.node.name).is_err();
         // The version of an agent that does not run is unknown.
-        let version_forbids = !is_down && !self.may_reclaim(policy);
+        let version_forbids = !is_down && !self.may_reclaim(draft.policy);
         // A mark that exists when an agent starts keeps a pod from being restored. No pod should have the address,
         // but nothing should rely on that for long.
-        let is_marked_in_vain = *drain == Drain::Asked && (is_down || self.is_overdue(policy, now));
+        let is_marked_in_vain = *drain == Drain::Asked && (is_down || self.is_overdue(draft));
         version_forbids || is_marked_in_vain
     }
 
     /// Whether the agent has been silent for so long that its answer is not awaited any more.
-    fn is_overdue(&self, policy: Policy, now: Now) -> bool {
+    fn is_overdue(&self, draft: &Draft) -> bool {
         let awaited = self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited));
-        awaited.is_some_and(|since| since + policy.query_interval * ANSWERS_WITHIN <= now.uptime)
+        awaited.is_some_and(|since| since + draft.policy.query_interval * ANSWERS_WITHIN <= draft.now.uptime)
     }
 
     /// The block that a node gets back because the remaining blocks do not suffice. It is the most used one, which

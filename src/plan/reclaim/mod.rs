@@ -21,7 +21,6 @@ use crate::model::agent::{AgentPod, Look, PodsOnNode, UseUnknown};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::plan::Lasting;
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Withdrawal, WithdrawalStep, Write};
-use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::{Drain, Leaving, QueryState};
 use crate::publisher::support::Reclaiming;
@@ -52,25 +51,25 @@ const LOOK_AGAIN_AFTER_REFUSAL: Duration = Duration::from_secs(60);
 impl<'a> Subject<'a> {
     /// Continues the drains of the node and starts others. This is the last step of a decision: every shortage of the
     /// node comes first.
-    pub(super) fn reclaim(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    pub(super) fn reclaim(&self, draft: &mut Draft) -> Step {
         if !self.is_served() && !self.has_any(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed))
         {
             return NEXT;
         }
-        self.clear_stale_marks(draft, policy, now)?;
+        self.clear_stale_marks(draft)?;
         self.report_drains(draft);
         if self.world.freeze().stops_reclaim() {
             return NEXT;
         }
         if self.publisher.removes_with_query() {
-            return self.remove_blocks(draft, policy, now);
+            return self.remove_blocks(draft);
         }
         if matches!(self.publisher.usage_query(self.carrier), QueryState::Open(_)) {
             draft.note_lasting(Lasting::QueryOpen);
         }
-        self.continue_released(draft, policy, now)?;
-        self.continue_draining(draft, policy, now)?;
-        self.start_drains(draft, policy, now)
+        self.continue_released(draft)?;
+        self.continue_draining(draft)?;
+        self.start_drains(draft)
     }
 
     /// Whether blocks may be reclaimed from the node's agent, according to its version.
@@ -98,7 +97,7 @@ impl<'a> Subject<'a> {
 
     /// Release marks in blocks that stay are from an earlier attempt or from another controller. While a mark exists,
     /// no pod gets its address, and only this controller removes it (`docs/cilium.md`, Release handshake).
-    fn clear_stale_marks(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn clear_stale_marks(&self, draft: &mut Draft) -> Step {
         let stays = |known: &&KnownClaim| {
             let claim = &known.claim;
             may_publish(self.world, self.node, known).is_ok()
@@ -108,12 +107,12 @@ impl<'a> Subject<'a> {
         let claims = self.world.claims_of(&self.node.name).filter(stays).map(|known| known.claim.cidr);
         let stale: Vec<Cidr> =
             claims.filter(|cidr| self.publisher.has_stale_marks(self.carrier, *cidr)).collect();
-        self.withdraw(draft, WithdrawalStep::Clear, &stale, policy, now)
+        self.withdraw(draft, WithdrawalStep::Clear, &stale)
     }
 
     /// Continues with blocks that their agent has released. The controller confirms the release to the agent and
     /// removes the blocks; then the agent acknowledges the removal.
-    fn continue_released(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn continue_released(&self, draft: &mut Draft) -> Step {
         let released = self.world.claims_of(&self.node.name).map(|known| &known.claim);
         let released = released.filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed));
         let (mut consented, mut can_go, mut confirmed) = (Vec::new(), Vec::new(), false);
@@ -126,13 +125,13 @@ impl<'a> Subject<'a> {
                 Leaving::LeftOver | Leaving::Off | Leaving::NoConsent | Leaving::NotSeen => {}
             }
         }
-        self.withdraw(draft, WithdrawalStep::Confirm, &consented, policy, now)?;
-        self.withdraw(draft, WithdrawalStep::Remove, &can_go, policy, now)?;
-        if confirmed { self.query_after_silence(draft, policy, now) } else { NEXT }
+        self.withdraw(draft, WithdrawalStep::Confirm, &consented)?;
+        self.withdraw(draft, WithdrawalStep::Remove, &can_go)?;
+        if confirmed { self.query_after_silence(draft) } else { NEXT }
     }
 
     /// Continues with the draining blocks.
-    fn continue_draining(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn continue_draining(&self, draft: &mut Draft) -> Step {
         let (mut open, mut empty, mut consented) = (Vec::new(), Vec::new(), Vec::new());
         let mut in_use = false;
         for (claim, drain) in self.draining() {
@@ -148,25 +147,28 @@ impl<'a> Subject<'a> {
             }
         }
         if !open.is_empty() {
-            return self.fence(draft, &open, policy, now);
+            return self.fence(draft, &open);
         }
         if !consented.is_empty() {
-            return self.release(draft, &consented, policy, now);
+            return self.release(draft, &consented);
         }
         if draft.has_noted(Lasting::AgentAwaited) {
-            return self.query_after_silence(draft, policy, now);
+            return self.query_after_silence(draft);
         }
         if !empty.is_empty() {
-            return self.mark(draft, &empty, policy, now);
+            return self.mark(draft, &empty);
         }
-        if in_use { self.read_users(draft, now) } else { NEXT }
+        if in_use { self.read_users(draft) } else { NEXT }
     }
 
     /// Reads the Pods of the node at intervals, so that the status can name the Pods that a drain waits for.
-    fn read_users(&self, draft: &mut Draft, now: Now) -> Step {
+    fn read_users(&self, draft: &mut Draft) -> Step {
         let name = &self.node.name;
-        let next =
-            self.world.look(name).map(|look| look.at + USERS_READ_EVERY).filter(|next| *next > now.uptime);
+        let next = self
+            .world
+            .look(name)
+            .map(|look| look.at + USERS_READ_EVERY)
+            .filter(|next| *next > draft.now.uptime);
         match next {
             Some(next) => draft.wake_at(next),
             None => draft.requests.push(Read::PodsOf(name.clone(), self.carrier.revision()).into()),
@@ -176,38 +178,36 @@ impl<'a> Subject<'a> {
 
     /// Fences blocks. There must be no usage query then, neither open nor answered. So an answer beside a fence was
     /// given after the fence. It lists all addresses of the block that the agent will ever have assigned.
-    fn fence(&self, draft: &mut Draft, blocks: &[Cidr], policy: Policy, now: Now) -> Step {
+    fn fence(&self, draft: &mut Draft, blocks: &[Cidr]) -> Step {
         match self.publisher.usage_query(self.carrier) {
-            QueryState::Open(_) => self.query_after_silence(draft, policy, now),
+            QueryState::Open(_) => self.query_after_silence(draft),
             QueryState::Answered(clear) => {
-                if !self.is_too_soon(draft, policy, now) {
+                if !self.is_too_soon(draft) {
                     draft.requests.push(Write::UsageQuery(clear).into());
                 }
                 DONE
             }
-            QueryState::Possible(_) | QueryState::None => {
-                self.withdraw(draft, WithdrawalStep::Fence, blocks, policy, now)
-            }
+            QueryState::Possible(_) | QueryState::None => self.withdraw(draft, WithdrawalStep::Fence, blocks),
         }
     }
 
     /// Asks the agent to release fenced blocks that are unused. A usage query confirms that first; then each address
     /// is asked for.
-    fn mark(&self, draft: &mut Draft, empty: &[Cidr], policy: Policy, now: Now) -> Step {
-        let is_full = self.world.n_in_handshake() >= policy.reclaim.at_once;
+    fn mark(&self, draft: &mut Draft, empty: &[Cidr]) -> Step {
+        let is_full = self.world.n_in_handshake() >= draft.policy.reclaim.at_once;
         if is_full && !self.world.is_in_handshake(&self.node.name) {
-            draft.wake_at(now.uptime + TURN);
+            draft.wake_at(draft.now.uptime + TURN);
             return NEXT;
         }
         if !self.answer_is_needed() {
             return match self.publisher.usage_query(self.carrier) {
-                QueryState::Possible(_) => self.send_query(draft, policy, now),
-                QueryState::Open(_) => self.query_after_silence(draft, policy, now),
+                QueryState::Possible(_) => self.send_query(draft),
+                QueryState::Open(_) => self.query_after_silence(draft),
                 // It is cleared, because it is not an answer of the known agent.
                 QueryState::Answered(_) | QueryState::None => NEXT,
             };
         }
-        let Some(pods) = self.look(draft, now) else {
+        let Some(pods) = self.look(draft) else {
             return draft.end_if_any_request();
         };
         let free: Vec<Cidr> =
@@ -215,14 +215,14 @@ impl<'a> Subject<'a> {
         if free.is_empty() {
             // The answer omits a pod that has an address. The query is repeated later.
             if let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier)
-                && !self.is_too_soon(draft, policy, now)
+                && !self.is_too_soon(draft)
             {
                 draft.requests.push(Write::UsageQuery(clear).into());
             }
-            draft.wake_at(now.uptime + policy.query_interval);
+            draft.wake_at(draft.now.uptime + draft.policy.query_interval);
             return DONE;
         }
-        self.withdraw(draft, WithdrawalStep::Mark, &free, policy, now)
+        self.withdraw(draft, WithdrawalStep::Mark, &free)
     }
 
     /// Whether the next step relies on an answer on the carrier, so that it must not be cleared. Such an answer
@@ -242,11 +242,11 @@ impl<'a> Subject<'a> {
     ///
     /// A block is held again if a pod has an address of it that the agent does not know of. While the marks exist, an
     /// agent that starts would not restore that pod.
-    fn release(&self, draft: &mut Draft, consented: &[&Claim], policy: Policy, now: Now) -> Step {
+    fn release(&self, draft: &mut Draft, consented: &[&Claim]) -> Step {
         if self.world.use_of(&self.node.name).is_err() {
-            return self.query_after_silence(draft, policy, now);
+            return self.query_after_silence(draft);
         }
-        let Some(pods) = self.look(draft, now) else {
+        let Some(pods) = self.look(draft) else {
             return draft.end_if_any_request();
         };
         let version = self.carrier.revision().within();
@@ -258,14 +258,14 @@ impl<'a> Subject<'a> {
             } else {
                 ClaimChange::Release(Reason::Reclaimed)
             };
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)))
         });
         draft.requests.extend(moves);
         // A later version of each claim has been written since. A later version of the carrier must show the consent
         // once more.
         if draft.requests.is_empty()
             && let Some(latest) = consented.iter().map(|claim| claim.revision).max()
-            && !self.is_too_soon(draft, policy, now)
+            && !self.is_too_soon(draft)
         {
             let later = self.publisher.later_version(&self.node.name, Some(self.carrier), latest);
             draft.requests.extend(later);
@@ -275,8 +275,8 @@ impl<'a> Subject<'a> {
 
     /// The Pods of the node, read after this version of the carrier was known, if its agent is the one whose use is
     /// known. `None` if that read comes first or is impossible.
-    fn look(&self, draft: &mut Draft, now: Now) -> Option<&'a PodsOnNode> {
-        self.look_beside(draft, self.world.use_of(&self.node.name).ok()?.agent, |_| true, now)
+    fn look(&self, draft: &mut Draft) -> Option<&'a PodsOnNode> {
+        self.look_beside(draft, self.world.use_of(&self.node.name).ok()?.agent, |_| true)
     }
 
     /// The Pods of the node beside this agent, from a read for which `counts` holds.
@@ -285,7 +285,6 @@ impl<'a> Subject<'a> {
         draft: &mut Draft,
         agent: RunningAgent<'_>,
         counts: impl Fn(&Look) -> bool,
-        now: Now,
     ) -> Option<&'a PodsOnNode> {
         let name = &self.node.name;
         let read = Request::from(Read::PodsOf(name.clone(), self.carrier.revision()));
@@ -309,7 +308,7 @@ impl<'a> Subject<'a> {
             },
             Err(_) => LOOK_AGAIN_AFTER_REFUSAL,
         };
-        if look.at + again > now.uptime {
+        if look.at + again > draft.now.uptime {
             draft.wake_at(look.at + again);
         } else {
             draft.requests.push(read);
@@ -321,7 +320,7 @@ impl<'a> Subject<'a> {
     /// removed: its answer may have been lost. Then the agent looks at it again only when something else changes
     /// (`docs/cilium.md`, Lost answers). It may be the query of another replica, so the time since it was first seen
     /// counts.
-    fn send_query(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    fn send_query(&self, draft: &mut Draft) -> Step {
         if self.world.agent_on(&self.node.name).is_err() {
             return NEXT;
         }
@@ -329,19 +328,19 @@ impl<'a> Subject<'a> {
         let (write, next) = match self.publisher.usage_query(self.carrier) {
             QueryState::Possible(ask) => {
                 let last = serving.and_then(|serving| serving.last_query);
-                (ask, last.map(|last| last + policy.query_interval))
+                (ask, last.map(|last| last + draft.policy.query_interval))
             }
             QueryState::Open(end) => {
                 let since = serving.and_then(|serving| serving.since(Lasting::QueryOpen));
-                (end, Some(since.unwrap_or(now.uptime) + policy.query_interval * LOST_AFTER))
+                (end, Some(since.unwrap_or(draft.now.uptime) + draft.policy.query_interval * LOST_AFTER))
             }
             QueryState::Answered(_) | QueryState::None => return NEXT,
         };
-        if let Some(next) = next.filter(|next| *next > now.uptime) {
+        if let Some(next) = next.filter(|next| *next > draft.now.uptime) {
             draft.wake_at(next);
             return NEXT;
         }
-        if !self.is_too_soon(draft, policy, now) {
+        if !self.is_too_soon(draft) {
             draft.requests.push(Write::UsageQuery(write).into());
         }
         DONE
@@ -349,47 +348,35 @@ impl<'a> Subject<'a> {
 
     /// Sends a usage query to an agent that has been silent for long. The query makes the agent look at every open
     /// mark again (`docs/cilium.md`, Lost answers).
-    fn query_after_silence(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
-        let since =
-            self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited)).unwrap_or(now.uptime);
+    fn query_after_silence(&self, draft: &mut Draft) -> Step {
+        let since = self
+            .serving()
+            .and_then(|serving| serving.since(Lasting::AgentAwaited))
+            .unwrap_or(draft.now.uptime);
         draft.note_lasting(Lasting::AgentAwaited);
-        if since + policy.query_interval > now.uptime {
-            draft.wake_at(since + policy.query_interval);
+        if since + draft.policy.query_interval > draft.now.uptime {
+            draft.wake_at(since + draft.policy.query_interval);
             return NEXT;
         }
-        draft.wake_at(now.uptime + policy.query_interval);
-        self.send_query(draft, policy, now)
+        draft.wake_at(draft.now.uptime + draft.policy.query_interval);
+        self.send_query(draft)
     }
 
     /// Adds the write of a step for these blocks, or the read that comes first. Their claims must be known as of the
     /// version that is written (safety rule 4). The next step follows if this one has nothing to write.
-    fn withdraw(
-        &self,
-        draft: &mut Draft,
-        step: WithdrawalStep,
-        blocks: &[Cidr],
-        policy: Policy,
-        now: Now,
-    ) -> Step {
+    fn withdraw(&self, draft: &mut Draft, step: WithdrawalStep, blocks: &[Cidr]) -> Step {
         let Some(write) =
             self.publisher.withdrawal(self.carrier, step, blocks).filter(|_| !blocks.is_empty())
         else {
             return NEXT;
         };
-        self.add_withdrawal(draft, write, blocks, policy, now);
+        self.add_withdrawal(draft, write, blocks);
         DONE
     }
 
     /// Adds this write, or the read of the claims of `blocks` that it relies on.
-    fn add_withdrawal(
-        &self,
-        draft: &mut Draft,
-        write: Withdrawal,
-        blocks: &[Cidr],
-        policy: Policy,
-        now: Now,
-    ) {
-        if self.is_too_soon(draft, policy, now) {
+    fn add_withdrawal(&self, draft: &mut Draft, write: Withdrawal, blocks: &[Cidr]) {
+        if self.is_too_soon(draft) {
             return;
         }
         let mut known = blocks.iter().filter_map(|block| self.world.claim(*block));

@@ -20,10 +20,8 @@ use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::names::ten_of;
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
 use crate::model::share::Share;
-use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::plan::draft::{DONE, Draft, Made, NEXT, Step};
-use crate::plan::policy::Policy;
 use crate::plan::subject::Subject;
 use crate::publisher::Publisher;
 use crate::publisher::answer::Phase;
@@ -45,7 +43,6 @@ pub(in crate::plan) fn no_pod_uses_removed_block(
     publisher: &Publisher,
     draft: &mut Draft,
     claim: &Claim,
-    now: Now,
 ) -> bool {
     let is_reclaimed = claim.state == ClaimState::Releasing(Reason::Reclaimed);
     let may_be_forced = is_reclaimed && publisher.removes_with_query();
@@ -73,7 +70,7 @@ pub(in crate::plan) fn no_pod_uses_removed_block(
         }
     };
     let read = Request::from(Read::PodsOf(claim.node.clone(), carrier.revision()));
-    match look.map(|look| look.at + again).filter(|next| *next > now.uptime) {
+    match look.map(|look| look.at + again).filter(|next| *next > draft.now.uptime) {
         Some(next) => draft.wake_at(next),
         None if draft.requests.contains(&read) => {}
         None => draft.requests.push(read),
@@ -84,12 +81,12 @@ pub(in crate::plan) fn no_pod_uses_removed_block(
 impl<'a> Subject<'a> {
     /// Removes blocks that must leave from the carrier, as far as the node can do without them. First the node has
     /// enough without the blocks, then no replica may publish them, and only then they leave the carrier.
-    pub(super) fn remove_blocks(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    pub(super) fn remove_blocks(&self, draft: &mut Draft) -> Step {
         let carried: Vec<&Claim> = self.removal_candidates().collect();
         if carried.is_empty() {
             return NEXT;
         }
-        self.drain_again(draft, carried.iter().copied().filter(|claim| self.world.is_refused(claim)), now)?;
+        self.drain_again(draft, carried.iter().copied().filter(|claim| self.world.is_refused(claim)))?;
         // The answer to an open query comes first.
         if self.publisher.has_open_removal_query(self.carrier) {
             return DONE;
@@ -97,30 +94,29 @@ impl<'a> Subject<'a> {
         let (can_leave, stay): (Vec<&Claim>, Vec<&Claim>) =
             carried.into_iter().partition(|claim| self.publisher.may_leave(self.carrier, claim).is_ok());
         let agent = self.world.agent_on(&self.node.name).ok();
-        let Some(agent) =
-            agent.filter(|_| self.may_reclaim(policy) && !self.was_kept_recently(draft, policy, now))
+        let Some(agent) = agent.filter(|_| self.may_reclaim(draft.policy) && !self.was_kept_recently(draft))
         else {
-            return self.rehold_needed_blocks(draft, &[can_leave, stay].concat(), now);
+            return self.rehold_needed_blocks(draft, &[can_leave, stay].concat());
         };
-        self.rehold_needed_blocks(draft, &stay, now)?;
-        if can_leave.is_empty() || self.is_too_soon(draft, policy, now) {
+        self.rehold_needed_blocks(draft, &stay)?;
+        if can_leave.is_empty() || self.is_too_soon(draft) {
             return DONE;
         }
-        let unused = self.without_pods(draft, can_leave, agent, now)?;
-        let chosen = self.choose_dispensable(draft, &unused, now)?;
+        let unused = self.without_pods(draft, can_leave, agent)?;
+        let chosen = self.choose_dispensable(draft, &unused)?;
         // A pool that has a replacement would have given it.
         let is_needed = |claim: &&Claim| is_released(claim) && !chosen.contains(claim);
-        self.hold(draft, unused.iter().copied().filter(is_needed), now);
+        self.hold(draft, unused.iter().copied().filter(is_needed));
         draft.end_if_any_request()?;
-        self.release_claims(draft, &chosen, policy, now)?;
-        self.remove_released(draft, &chosen, policy, now)
+        self.release_claims(draft, &chosen)?;
+        self.remove_released(draft, &chosen)
     }
 
     /// Claims that were released, so that no replica may publish them, drain again: the agent keeps their blocks.
-    fn drain_again<'c>(&self, draft: &mut Draft, claims: impl Iterator<Item = &'c Claim>, now: Now) -> Step {
+    fn drain_again<'c>(&self, draft: &mut Draft, claims: impl Iterator<Item = &'c Claim>) -> Step {
         draft.requests.extend(claims.filter(|claim| is_released(claim)).map(|claim| {
             let change = ClaimChange::Drain(self.carrier.uid().clone());
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)))
         }));
         draft.end_if_any_request()
     }
@@ -131,31 +127,31 @@ impl<'a> Subject<'a> {
         draft: &mut Draft,
         blocks: Vec<&'a Claim>,
         agent: RunningAgent<'_>,
-        now: Now,
     ) -> Step<Vec<&'a Claim>> {
-        if let Some(next) = self.next_read_of_pods(&blocks).filter(|next| *next > now.uptime) {
+        if let Some(next) = self.next_read_of_pods(&blocks).filter(|next| *next > draft.now.uptime) {
             draft.wake_at(next);
             return ControlFlow::Break(Made::AsDrafted);
         }
-        let counts = |look: &Look| look.at + LOOK_COUNTS_FOR > now.uptime;
-        let Some(pods) = self.look_beside(draft, agent, counts, now) else {
+        let now = draft.now.uptime;
+        let counts = |look: &Look| look.at + LOOK_COUNTS_FOR > now;
+        let Some(pods) = self.look_beside(draft, agent, counts) else {
             return ControlFlow::Break(Made::AsDrafted);
         };
         if pods.n_starting > 0 {
-            draft.wake_at(now.uptime + LOOK_AGAIN);
+            draft.wake_at(draft.now.uptime + LOOK_AGAIN);
             return ControlFlow::Break(Made::AsDrafted);
         }
         let is_used = |claim: &&Claim| claim.cidr.entries_in(&pods.holders).next().is_some();
         let (used, unused): (Vec<&Claim>, Vec<&Claim>) = blocks.into_iter().partition(is_used);
         // Another replica or writer may have removed it, and its agent may have refused. This process did not see
         // that.
-        self.drain_again(draft, used.into_iter(), now)?;
+        self.drain_again(draft, used.into_iter())?;
         ControlFlow::Continue(unused)
     }
 
     /// Holds released claims of these again if the node has come to need their blocks. Nothing removes the blocks for
     /// now.
-    fn rehold_needed_blocks(&self, draft: &mut Draft, blocks: &[&'a Claim], now: Now) -> Step {
+    fn rehold_needed_blocks(&self, draft: &mut Draft, blocks: &[&'a Claim]) -> Step {
         if !blocks.iter().any(|claim| is_released(claim)) {
             return NEXT;
         }
@@ -163,40 +159,41 @@ impl<'a> Subject<'a> {
             let released = |claim: &&Claim| is_released(claim) && self.is_of(claim, &share);
             let of_share: Vec<&Claim> = blocks.iter().copied().filter(released).collect();
             let dispensable = self.dispensable(&share, &of_share);
-            self.hold(draft, of_share.into_iter().filter(|claim| !dispensable.contains(claim)), now);
+            self.hold(draft, of_share.into_iter().filter(|claim| !dispensable.contains(claim)));
         }
         draft.end_if_any_request()
     }
 
     /// The blocks of these that the node can do without. Claims replacements for the others first.
-    fn choose_dispensable(&self, draft: &mut Draft, blocks: &[&'a Claim], now: Now) -> Step<Vec<&'a Claim>> {
+    fn choose_dispensable(&self, draft: &mut Draft, blocks: &[&'a Claim]) -> Step<Vec<&'a Claim>> {
         let mut chosen: Vec<&Claim> = Vec::new();
         for share in self.shares() {
             let of_share: Vec<&Claim> =
                 blocks.iter().copied().filter(|claim| self.is_of(claim, &share)).collect();
-            chosen.extend(self.dispensable_or_replaced(draft, &share, &of_share, now));
+            chosen.extend(self.dispensable_or_replaced(draft, &share, &of_share));
         }
         draft.end_if_any_request()?;
         ControlFlow::Continue(chosen)
     }
 
     /// Releases claims, so that no replica may publish their blocks any more, as many as the limit per minute allows.
-    fn release_claims(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
+    fn release_claims(&self, draft: &mut Draft, chosen: &[&Claim]) -> Step {
         let mut started: Vec<&Claim> = chosen.iter().copied().filter(|claim| !is_released(claim)).collect();
-        let n_more = policy.reclaim.per_minute.saturating_sub(self.world.n_starts_of_reclaim(now.uptime));
+        let n_more =
+            draft.policy.reclaim.per_minute.saturating_sub(self.world.n_starts_of_reclaim(draft.now.uptime));
         if n_more < started.len() {
-            draft.wake_at(now.uptime + TURN);
+            draft.wake_at(draft.now.uptime + TURN);
             started.truncate(n_more);
         }
         draft.requests.extend(started.into_iter().map(|claim| {
             let change = ClaimChange::Release(Reason::Reclaimed);
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)))
         }));
         draft.end_if_any_request()
     }
 
     /// Removes the blocks of released claims from the carrier, and publishes others in their place.
-    fn remove_released(&self, draft: &mut Draft, chosen: &[&Claim], policy: Policy, now: Now) -> Step {
+    fn remove_released(&self, draft: &mut Draft, chosen: &[&Claim]) -> Step {
         let released: Vec<&Claim> = chosen.iter().copied().filter(|claim| is_released(claim)).collect();
         let Some(as_of) = released.iter().map(|claim| claim.revision).max() else { return NEXT };
         let mut blocks: Vec<Cidr> = released.iter().map(|claim| claim.cidr).collect();
@@ -204,7 +201,7 @@ impl<'a> Subject<'a> {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
         if let Some(write) = self.publisher.removal(self.carrier, &blocks, &claims, as_of) {
             blocks.extend(claims.iter().map(|claim| claim.cidr));
-            self.add_withdrawal(draft, write, &blocks, policy, now);
+            self.add_withdrawal(draft, write, &blocks);
         }
         DONE
     }
@@ -240,7 +237,6 @@ impl<'a> Subject<'a> {
         draft: &mut Draft,
         share: &Share,
         blocks: &[&'a Claim],
-        now: Now,
     ) -> Vec<&'a Claim> {
         let dispensable = self.dispensable(share, blocks);
         if dispensable.len() < blocks.len() {
@@ -251,8 +247,7 @@ impl<'a> Subject<'a> {
             };
             let needed = blocks.iter().filter(|claim| !gone.contains(&claim.cidr));
             let mut sets = std::iter::once(with(blocks)).chain(needed.map(|claim| with(&[claim])));
-            let _ =
-                sets.any(|leaving| self.claim_all_replacements(draft, share, &leaving, Phase::Served, now));
+            let _ = sets.any(|leaving| self.claim_all_replacements(draft, share, &leaving, Phase::Served));
         }
         dispensable
     }
@@ -296,12 +291,12 @@ impl<'a> Subject<'a> {
 
     /// Held blocks that are about to be removed, as far as this process knows. The node already has their
     /// replacements.
-    pub(in crate::plan) fn imminent_removals(&self, policy: Policy, now: Now) -> BTreeSet<Cidr> {
+    pub(in crate::plan) fn imminent_removals(&self, draft: &Draft) -> BTreeSet<Cidr> {
         let may_remove = self.publisher.removes_with_query()
             && !self.world.freeze().stops_reclaim()
-            && self.may_reclaim(policy)
+            && self.may_reclaim(draft.policy)
             && self.world.agent_on(&self.node.name).is_ok()
-            && self.drains_paused_until(policy, now).is_none();
+            && self.drains_paused_until(draft).is_none();
         let look = self.world.look(&self.node.name).filter(|_| may_remove);
         let Some(pods) = look.and_then(|look| look.found.as_ref().ok()) else { return BTreeSet::new() };
         let unused: Vec<&Claim> = self

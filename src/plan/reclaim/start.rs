@@ -14,7 +14,6 @@ use crate::model::plan::Lasting;
 use crate::model::pool::{Pool, ReclaimMode};
 use crate::model::request::{ClaimChange, ClaimUpdate, Write};
 use crate::model::share::Share;
-use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::plan::draft::{Draft, NEXT, Step};
 use crate::plan::policy::Policy;
@@ -29,49 +28,47 @@ const MAX_DOUBLINGS: u32 = 4;
 
 impl<'a> Subject<'a> {
     /// Starts to drain blocks.
-    pub(super) fn start_drains(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+    pub(super) fn start_drains(&self, draft: &mut Draft) -> Step {
         let shares = self.shares();
         let leaves = shares.iter().any(|share| self.can_leave_of(share).next().is_some());
-        let surplus = if leaves { None } else { self.surplus(draft, policy, now) };
-        if (!leaves && surplus.is_none())
-            || !self.may_reclaim(policy)
-            || self.was_kept_recently(draft, policy, now)
+        let surplus = if leaves { None } else { self.surplus(draft) };
+        if (!leaves && surplus.is_none()) || !self.may_reclaim(draft.policy) || self.was_kept_recently(draft)
         {
             return NEXT;
         }
         if self.may_query() {
-            return self.send_query(draft, policy, now);
+            return self.send_query(draft);
         }
         if self.world.use_of(&self.node.name).is_err() {
             return NEXT;
         }
         let mut chosen: Vec<&Claim> = shares.iter().flat_map(|share| self.drains_to_start(share)).collect();
         chosen.extend(surplus);
-        if chosen.is_empty() || self.is_stopped(draft, surplus, policy, now) {
+        if chosen.is_empty() || self.is_stopped(draft, surplus) {
             return NEXT;
         }
-        let n_started = self.world.n_starts_of_reclaim(now.uptime);
+        let n_started = self.world.n_starts_of_reclaim(draft.now.uptime);
         let n_more = match surplus {
             // At most as many as agents may be asked for at the same time. So more than `per_minute` within a minute
             // is unusual.
-            Some(_) => policy.reclaim.at_once.saturating_sub(self.world.n_in_handshake() + n_started),
-            None => policy.reclaim.per_minute.saturating_sub(n_started),
+            Some(_) => draft.policy.reclaim.at_once.saturating_sub(self.world.n_in_handshake() + n_started),
+            None => draft.policy.reclaim.per_minute.saturating_sub(n_started),
         };
         if n_more < chosen.len() {
-            draft.wake_at(now.uptime + TURN);
+            draft.wake_at(draft.now.uptime + TURN);
             chosen.truncate(n_more);
         }
         let drain = |claim: &&Claim| {
             let change = ClaimChange::Drain(self.carrier.uid().clone());
-            Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into()
+            Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)).into()
         };
         draft.requests.extend(chosen.iter().map(drain));
         draft.end_if_any_request()
     }
 
     /// Whether a block of the node was kept recently. Then none starts draining.
-    pub(super) fn was_kept_recently(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
-        let until = self.drains_paused_until(policy, now);
+    pub(super) fn was_kept_recently(&self, draft: &mut Draft) -> bool {
+        let until = self.drains_paused_until(draft);
         if let Some(until) = until {
             draft.wake_at(until);
         }
@@ -79,25 +76,25 @@ impl<'a> Subject<'a> {
     }
 
     /// The time until which no block starts draining because one was kept.
-    pub(super) fn drains_paused_until(&self, policy: Policy, now: Now) -> Option<Duration> {
+    pub(super) fn drains_paused_until(&self, draft: &Draft) -> Option<Duration> {
         let serving = self.serving()?;
-        let pause = policy.query_interval
+        let pause = draft.policy.query_interval
             * (PAUSE_INTERVALS << serving.n_refused.saturating_sub(1).min(MAX_DOUBLINGS));
-        serving.last_kept.map(|last| last + pause).filter(|until| *until > now.uptime)
+        serving.last_kept.map(|last| last + pause).filter(|until| *until > draft.now.uptime)
     }
 
     /// Whether too many surplus blocks started draining within a minute. No user has asked for these drains, so an
     /// administrator must look at the cause before any more.
-    fn is_stopped(&self, draft: &mut Draft, surplus: Option<&Claim>, policy: Policy, now: Now) -> bool {
-        let n_started = self.world.n_starts_of_reclaim(now.uptime);
-        let too_many = surplus.is_some() && n_started >= policy.reclaim.per_minute;
+    fn is_stopped(&self, draft: &mut Draft, surplus: Option<&Claim>) -> bool {
+        let n_started = self.world.n_starts_of_reclaim(draft.now.uptime);
+        let too_many = surplus.is_some() && n_started >= draft.policy.reclaim.per_minute;
         draft.too_many_drains |= too_many;
         let stopped = too_many || self.world.reclaim_stopped_since().is_some();
         if stopped {
             let message = format!(
                 "more than {} started draining within a minute, and reclaim has stopped; find the cause, then \
                  set and remove freeze-reclaim to resume",
-                counted(policy.reclaim.per_minute, "block")
+                counted(draft.policy.reclaim.per_minute, "block")
             );
             draft.findings.push(Finding::new(
                 FindingKind::ReclaimStopped,
@@ -129,7 +126,7 @@ impl<'a> Subject<'a> {
     /// The block that the node has not needed for as long as its pool says. Notes whether there is a surplus block.
     ///
     /// One at a time: the need of the node is computed again when that block has left.
-    fn surplus(&self, draft: &mut Draft, policy: Policy, now: Now) -> Option<&'a Claim> {
+    fn surplus(&self, draft: &mut Draft) -> Option<&'a Claim> {
         let leaves = |claim: &Claim| {
             matches!(claim.state, ClaimState::Draining(_) | ClaimState::Releasing(Reason::Reclaimed))
         };
@@ -140,16 +137,17 @@ impl<'a> Subject<'a> {
         let found =
             shares.iter().filter_map(|share| self.surplus_of(share)).min_by_key(|found| found.used)?;
         draft.note_lasting(Lasting::Surplus);
-        let since = self.serving().and_then(|serving| serving.since(Lasting::Surplus)).unwrap_or(now.uptime);
+        let since =
+            self.serving().and_then(|serving| serving.since(Lasting::Surplus)).unwrap_or(draft.now.uptime);
         let due = since + found.pool.reclaim.after;
-        if due > now.uptime {
+        if due > draft.now.uptime {
             draft.wake_at(due);
             return None;
         }
         match found.pool.reclaim.mode {
             ReclaimMode::Enabled => Some(found.claim),
             ReclaimMode::DryRun => {
-                draft.findings.push(self.would_reclaim(&found, policy));
+                draft.findings.push(self.would_reclaim(&found, draft.policy));
                 None
             }
             ReclaimMode::Disabled => None,

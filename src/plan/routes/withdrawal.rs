@@ -20,7 +20,6 @@ use crate::model::frr::name_of;
 use crate::model::kind::Kind;
 use crate::model::names::ten_of;
 use crate::model::plan::RouteAt;
-use crate::model::time::Now;
 use crate::plan::draft::Draft;
 use crate::world::World;
 use crate::world::exporter::Exporter;
@@ -34,7 +33,8 @@ const DAEMON_ANSWERS_WITHIN: Duration = Duration::from_secs(10 * 60);
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
 /// Whether the route of a block is withdrawn, or the time of its daemon has run out.
-pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
+pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim) -> bool {
+    let now = draft.now;
     let remains = match world.exporter() {
         Some(Exporter::FrrK8s(frr)) => remains(frr, claim),
         Some(Exporter::Gobgp(gobgp)) => {
