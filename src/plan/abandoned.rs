@@ -85,9 +85,8 @@ pub(super) fn no_pod_uses_abandoned_block(world: &World, draft: &mut Draft, clai
     let pods = Read::PodsOf(claim.node.clone(), carrier.revision()).into();
     if let Some(look) = world.look(&claim.node)
         && (look.found.is_err() || holders(world, claim).is_some())
-        && look.at + PODS_AGAIN > draft.now.uptime
+        && draft.waits_until(look.at + PODS_AGAIN)
     {
-        draft.wake_at(look.at + PODS_AGAIN);
         return false;
     }
     let Some(look) = world.look_after(carrier).filter(|look| look.at + PODS_AGAIN > draft.now.uptime) else {

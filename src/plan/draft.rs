@@ -5,12 +5,14 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::policy::Policy;
+use crate::model::claim::Claim;
 use crate::model::finding::Finding;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::{Lasting, NodePlan, Refusal, RouteAt, Scope, Unmet, Verdict, Wait, WhyNot};
-use crate::model::request::{Read, Request};
+use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
+use crate::world::World;
 
 /// Whether the plan says why pools gave nothing. That costs one value per pool that is asked, so the loop omits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +90,13 @@ impl Draft {
         self.lasting.insert(lasting);
     }
 
+    /// The same. Returns since when this process has seen the state.
+    pub(super) fn note_lasting_since(&mut self, world: &World, lasting: Lasting) -> Duration {
+        self.note_lasting(lasting);
+        let since = world.serving(&self.node).and_then(|serving| serving.since(lasting));
+        since.unwrap_or(self.now.uptime)
+    }
+
     pub(super) fn has_noted(&self, lasting: Lasting) -> bool {
         self.lasting.contains(&lasting)
     }
@@ -95,6 +104,15 @@ impl Draft {
     /// Decides again at `at`, or earlier if an earlier time was given before.
     pub(super) fn wake_at(&mut self, at: Duration) {
         self.wake = Some(self.wake.map_or(at, |before| before.min(at)));
+    }
+
+    /// Whether this time is in the future. Then the node is decided again at that time.
+    pub(super) fn waits_until(&mut self, at: Duration) -> bool {
+        let is_in_future = at > self.now.uptime;
+        if is_in_future {
+            self.wake_at(at);
+        }
+        is_in_future
     }
 
     /// The node waits for this, unless there is something to send.
@@ -116,6 +134,11 @@ impl Draft {
                 self.refusals.push(refusal);
             }
         }
+    }
+
+    /// Adds a change of a claim.
+    pub(super) fn change_claim(&mut self, claim: &Claim, change: ClaimChange) {
+        self.requests.push(Write::UpdateClaim(ClaimUpdate::of(claim, change, self.now.wall)).into());
     }
 
     /// Adds a request that may prove something about a node. One request serves all claims of the node. Of two reads

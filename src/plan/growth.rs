@@ -165,8 +165,7 @@ impl<'a> Subject<'a> {
         let Some(due) = self.query_due(draft).filter(|_| nothing_to_ask) else {
             return;
         };
-        if due > draft.now.uptime {
-            draft.wake_at(due);
+        if draft.waits_until(due) {
             return;
         }
         let name = &self.node.name;
@@ -269,11 +268,8 @@ impl<'a> Subject<'a> {
         if self.world.agent_on(name) == Err(NoAgent::Absent) {
             return;
         }
-        draft.note_lasting(Lasting::NothingRequested);
-        let since = self.serving().and_then(|serving| serving.since(Lasting::NothingRequested));
-        let due = since.unwrap_or(draft.now.uptime) + REQUESTS_WITHIN;
-        if due > draft.now.uptime {
-            draft.wake_at(due);
+        let since = draft.note_lasting_since(self.world, Lasting::NothingRequested);
+        if draft.waits_until(since + REQUESTS_WITHIN) {
             return;
         }
         let message = format!(

@@ -20,15 +20,12 @@ impl Subject<'_> {
         if !self.node.uninitialized {
             return false;
         }
-        draft.note_lasting(Lasting::Uninitialized);
-        let since = self.serving().and_then(|serving| serving.since(Lasting::Uninitialized));
-        let due = since.unwrap_or(draft.now.uptime) + draft.policy.initialization;
-        if due <= draft.now.uptime {
-            return false;
+        let since = draft.note_lasting_since(self.world, Lasting::Uninitialized);
+        let waits = draft.waits_until(since + draft.policy.initialization);
+        if waits {
+            draft.wait_for(Wait::Initialization);
         }
-        draft.wake_at(due);
-        draft.wait_for(Wait::Initialization);
-        true
+        waits
     }
 
     pub(super) fn holds_nothing(&self) -> bool {

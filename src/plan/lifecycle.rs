@@ -72,7 +72,8 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft) {
 pub(super) fn restore_finalizers(world: &World, name: &NodeName, now: Now) -> Vec<Request> {
     let claims = world.claims_of(name).map(|known| &known.claim);
     let without = claims.filter(|claim| !claim.has_finalizer() && !claim.deleting);
-    without.map(|claim| update(claim, now, ClaimChange::Keep)).collect()
+    let keep = |claim: &Claim| ClaimUpdate::of(claim, ClaimChange::Keep, now.wall);
+    without.map(|claim| Write::UpdateClaim(keep(claim)).into()).collect()
 }
 
 fn is_deletion_of(request: &Request, cidr: Cidr) -> bool {
@@ -82,17 +83,13 @@ fn is_deletion_of(request: &Request, cidr: Cidr) -> bool {
 /// A CiliumNode without a Node keeps its blocks, because its agent may still use them. One that remains is reported
 /// together with all others ([`orphans::finding`]).
 pub(super) fn look_for_orphan(world: &World, draft: &mut Draft) {
-    let name = draft.node.clone();
-    if world.cilium_node(&name).is_none() || world.claims_of(&name).next().is_none() {
+    if world.cilium_node(&draft.node).is_none() || world.claims_of(&draft.node).next().is_none() {
         return;
     }
-    draft.note_lasting(Lasting::Orphaned);
-    let since =
-        world.serving(&name).and_then(|serving| serving.since(Lasting::Orphaned)).unwrap_or(draft.now.uptime);
-    if let Some(due) =
-        orphans::DUE_AFTER.map(|after| since + after).into_iter().find(|due| *due > draft.now.uptime)
-    {
-        draft.wake_at(due);
+    let since = draft.note_lasting_since(world, Lasting::Orphaned);
+    let next = orphans::DUE_AFTER.map(|after| since + after).into_iter().find(|due| *due > draft.now.uptime);
+    if let Some(next) = next {
+        draft.wake_at(next);
     }
 }
 
@@ -122,22 +119,22 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
     match (world.node(&claim.node), world.carrier(&claim.node)) {
         (None, None) => {
             if presence(world, draft, claim) == Some(Presence::Gone) {
-                draft.requests.push(update(claim, draft.now, ClaimChange::Release(Reason::NodeGone)));
+                draft.change_claim(claim, ClaimChange::Release(Reason::NodeGone));
             }
         }
         (Some(node), _) if node.uid != claim.node_uid => {
             if presence(world, draft, claim) == Some(Presence::Is(node.uid.clone())) {
-                draft.requests.push(update(claim, draft.now, ClaimChange::Hold(node.uid.clone())));
+                draft.change_claim(claim, ClaimChange::Hold(node.uid.clone()));
             }
         }
         // Its CiliumNode still exists, so its agent may still use the blocks there.
         (None, Some(_)) => {}
         (Some(_), Some(carrier)) if is_released_by_agent(world, publisher, claim, carrier) => {
-            draft.requests.push(update(claim, draft.now, ClaimChange::Release(Reason::Reclaimed)));
+            draft.change_claim(claim, ClaimChange::Release(Reason::Reclaimed));
         }
         (Some(node), Some(carrier)) if shows_no_drain(world, claim, carrier) => {
             if carrier.revision().within() > Some(claim.revision) {
-                draft.requests.push(update(claim, draft.now, ClaimChange::Hold(node.uid.clone())));
+                draft.change_claim(claim, ClaimChange::Hold(node.uid.clone()));
             } else if let Some(request) = publisher.later_version(&claim.node, Some(carrier), claim.revision)
             {
                 draft.prove(request);
@@ -145,11 +142,11 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
         }
         (Some(node), Some(_)) if is_abandoned(world, publisher, node, known) => {
             if presence(world, draft, claim) == Some(Presence::Is(node.uid.clone())) {
-                draft.requests.push(update(claim, draft.now, ClaimChange::Release(Reason::Unused)));
+                draft.change_claim(claim, ClaimChange::Release(Reason::Unused));
             }
         }
         (Some(_), Some(_)) if was_never_published(world, publisher, claim) => {
-            draft.requests.push(update(claim, draft.now, ClaimChange::Release(Reason::Unused)));
+            draft.change_claim(claim, ClaimChange::Release(Reason::Unused));
         }
         (Some(_), _) => draft.findings.extend(both_published(world, claim)),
     }
@@ -233,7 +230,7 @@ fn advance_releasing(world: &World, publisher: &Publisher, draft: &mut Draft, cl
     };
     match next {
         NextOfReleasing::HeldFor(uid) => {
-            draft.requests.push(update(claim, draft.now, ClaimChange::Hold(uid)));
+            draft.change_claim(claim, ClaimChange::Hold(uid));
         }
         NextOfReleasing::Undecided => {}
         NextOfReleasing::Continues => cool_if_off(world, publisher, draft, claim, reason),
@@ -301,7 +298,7 @@ fn cool_if_off(world: &World, publisher: &Publisher, draft: &mut Draft, claim: &
                 && no_pod_uses_removed_block(world, publisher, draft, claim)
                 && withdrawal::is_gone(world, draft, claim);
             if may_cool {
-                draft.requests.push(update(claim, draft.now, ClaimChange::Cool));
+                draft.change_claim(claim, ClaimChange::Cool);
             }
         }
         Absence::Provable(request) => draft.prove(request),
@@ -337,7 +334,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     if let (Reason::NodeGone, Some(node)) = (reason, world.node(&claim.node)) {
         match presence(world, draft, claim) {
             Some(Presence::Is(uid)) if uid == node.uid => {
-                draft.requests.push(update(claim, draft.now, ClaimChange::Hold(uid)));
+                draft.change_claim(claim, ClaimChange::Hold(uid));
                 return;
             }
             // The watch of Nodes has not shown the deletion yet.
@@ -350,8 +347,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
         return;
     };
     let due = cooled_at(world, claim, cooling_time, draft.now);
-    if due > draft.now.uptime {
-        draft.wake_at(due);
+    if draft.waits_until(due) {
         return;
     }
     let free = Write::UpdateClaim(ClaimUpdate::of(claim, ClaimChange::Delete, draft.now.wall));
@@ -400,8 +396,4 @@ fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration)
             false
         }
     }
-}
-
-fn update(claim: &Claim, now: Now, change: ClaimChange) -> Request {
-    Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into()
 }

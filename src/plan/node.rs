@@ -206,12 +206,8 @@ fn look_for_agent(world: &World, draft: &mut Draft) {
     if !holds_blocks || world.agent_on(&draft.node) != Err(NoAgent::Absent) {
         return;
     }
-    draft.note_lasting(Lasting::AgentAbsent);
-    let since = world.serving(&draft.node).and_then(|serving| serving.since(Lasting::AgentAbsent));
-    let due = since.unwrap_or(draft.now.uptime) + agents::MAY_LACK_AGENT_FOR;
-    if due > draft.now.uptime {
-        draft.wake_at(due);
-    }
+    let since = draft.note_lasting_since(world, Lasting::AgentAbsent);
+    draft.waits_until(since + agents::MAY_LACK_AGENT_FOR);
 }
 
 /// Whether the request holds a released claim again.

@@ -35,13 +35,11 @@ pub(super) fn postpone_queries(world: &World, draft: &mut Draft) {
 
 fn is_too_soon(world: &World, draft: &mut Draft) -> bool {
     let last = world.serving(&draft.node).and_then(|serving| serving.last_patch);
-    let next =
-        last.map(|last| last + draft.policy.min_write_interval).filter(|next| *next > draft.now.uptime);
-    if let Some(next) = next {
-        draft.wake_at(next);
+    let too_soon = last.is_some_and(|last| draft.waits_until(last + draft.policy.min_write_interval));
+    if too_soon {
         draft.wait_for(Wait::Interval);
     }
-    next.is_some()
+    too_soon
 }
 
 impl<'a> Subject<'a> {
@@ -173,9 +171,7 @@ impl<'a> Subject<'a> {
     pub(super) fn query_use(&self, draft: &mut Draft) {
         let QueryState::Possible(ask) = self.publisher.usage_query(self.carrier) else { return };
         let Some(due) = self.query_due(draft) else { return };
-        if due > draft.now.uptime {
-            draft.wake_at(due);
-        } else if draft.requests.is_empty() && !self.is_too_soon(draft) {
+        if !draft.waits_until(due) && draft.requests.is_empty() && !self.is_too_soon(draft) {
             draft.requests.push(Write::UsageQuery(ask).into());
         }
     }

@@ -15,7 +15,7 @@ use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::plan::{Lasting, Wait};
 use crate::model::pool::Pool;
-use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
+use crate::model::request::{ClaimChange, Read};
 use crate::model::share::Share;
 use crate::net::cidr::Cidr;
 
@@ -94,15 +94,13 @@ impl<'a> Subject<'a> {
         if look.is_some_and(|look| look.found.is_ok()) {
             return true;
         }
-        draft.note_lasting(Lasting::PodsUnread);
-        let since = self.serving().and_then(|serving| serving.since(Lasting::PodsUnread));
+        let since = draft.note_lasting_since(self.world, Lasting::PodsUnread);
         if let Some(look) = look {
-            if since.unwrap_or(draft.now.uptime) + PODS_AWAITED_FOR <= draft.now.uptime {
+            if since + PODS_AWAITED_FOR <= draft.now.uptime {
                 return true;
             }
             draft.wait_for(Wait::Answer);
-            if look.at + LOOK_AGAIN > draft.now.uptime {
-                draft.wake_at(look.at + LOOK_AGAIN);
+            if draft.waits_until(look.at + LOOK_AGAIN) {
                 return false;
             }
         }
@@ -119,10 +117,9 @@ impl<'a> Subject<'a> {
 
     /// Holds claims again for the present Node.
     pub(super) fn hold<'c>(&self, draft: &mut Draft, claims: impl IntoIterator<Item = &'c Claim>) {
-        draft.requests.extend(claims.into_iter().map(|claim| {
-            let change = ClaimChange::Hold(self.node.uid.clone());
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)))
-        }));
+        for claim in claims {
+            draft.change_claim(claim, ClaimChange::Hold(self.node.uid.clone()));
+        }
     }
 
     /// Whether the agent of a carrier that shows nothing has released everything. Then it needs none of the blocks
@@ -155,10 +152,7 @@ impl<'a> Subject<'a> {
         for share in &self.shares() {
             let stays = |claim: &Claim| !imminent.contains(&claim.cidr);
             for claim in self.unneeded(share, stays, std::iter::empty()) {
-                let change = ClaimChange::Release(Reason::Reclaimed);
-                draft
-                    .requests
-                    .push(Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)).into());
+                draft.change_claim(claim, ClaimChange::Release(Reason::Reclaimed));
             }
         }
     }

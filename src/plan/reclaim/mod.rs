@@ -20,7 +20,7 @@ use super::subject::Subject;
 use crate::model::agent::{AgentPod, Look, PodsOnNode, UseUnknown};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::plan::Lasting;
-use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Withdrawal, WithdrawalStep, Write};
+use crate::model::request::{ClaimChange, Read, Request, Withdrawal, WithdrawalStep, Write};
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::{Drain, Leaving, QueryState};
 use crate::publisher::support::Reclaiming;
@@ -164,14 +164,9 @@ impl<'a> Subject<'a> {
     /// Reads the Pods of the node at intervals, so that the status can name the Pods that a drain waits for.
     fn read_users(&self, draft: &mut Draft) -> Step {
         let name = &self.node.name;
-        let next = self
-            .world
-            .look(name)
-            .map(|look| look.at + USERS_READ_EVERY)
-            .filter(|next| *next > draft.now.uptime);
-        match next {
-            Some(next) => draft.wake_at(next),
-            None => draft.requests.push(Read::PodsOf(name.clone(), self.carrier.revision()).into()),
+        let look = self.world.look(name);
+        if !look.is_some_and(|look| draft.waits_until(look.at + USERS_READ_EVERY)) {
+            draft.requests.push(Read::PodsOf(name.clone(), self.carrier.revision()).into());
         }
         draft.end_if_any_request()
     }
@@ -250,17 +245,15 @@ impl<'a> Subject<'a> {
             return draft.end_if_any_request();
         };
         let version = self.carrier.revision().within();
-        let can_go = consented.iter().filter(|claim| version > Some(claim.revision));
-        let moves = can_go.map(|claim| {
+        for claim in consented.iter().filter(|claim| version > Some(claim.revision)) {
             let is_held = claim.cidr.entries_in(&pods.holders).next().is_some();
             let change = if is_held {
                 ClaimChange::Hold(self.node.uid.clone())
             } else {
                 ClaimChange::Release(Reason::Reclaimed)
             };
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)))
-        });
-        draft.requests.extend(moves);
+            draft.change_claim(claim, change);
+        }
         // A later version of each claim has been written since. A later version of the carrier must show the consent
         // once more.
         if draft.requests.is_empty()
@@ -308,9 +301,7 @@ impl<'a> Subject<'a> {
             },
             Err(_) => LOOK_AGAIN_AFTER_REFUSAL,
         };
-        if look.at + again > draft.now.uptime {
-            draft.wake_at(look.at + again);
-        } else {
+        if !draft.waits_until(look.at + again) {
             draft.requests.push(read);
         }
         None
@@ -336,8 +327,7 @@ impl<'a> Subject<'a> {
             }
             QueryState::Answered(_) | QueryState::None => return NEXT,
         };
-        if let Some(next) = next.filter(|next| *next > draft.now.uptime) {
-            draft.wake_at(next);
+        if next.is_some_and(|next| draft.waits_until(next)) {
             return NEXT;
         }
         if !self.is_too_soon(draft) {
@@ -349,13 +339,8 @@ impl<'a> Subject<'a> {
     /// Sends a usage query to an agent that has been silent for long. The query makes the agent look at every open
     /// mark again (`docs/cilium.md`, Lost answers).
     fn query_after_silence(&self, draft: &mut Draft) -> Step {
-        let since = self
-            .serving()
-            .and_then(|serving| serving.since(Lasting::AgentAwaited))
-            .unwrap_or(draft.now.uptime);
-        draft.note_lasting(Lasting::AgentAwaited);
-        if since + draft.policy.query_interval > draft.now.uptime {
-            draft.wake_at(since + draft.policy.query_interval);
+        let since = draft.note_lasting_since(self.world, Lasting::AgentAwaited);
+        if draft.waits_until(since + draft.policy.query_interval) {
             return NEXT;
         }
         draft.wake_at(draft.now.uptime + draft.policy.query_interval);

@@ -18,7 +18,7 @@ use super::{LOOK_AGAIN, LOOK_AGAIN_AFTER_REFUSAL, TURN};
 use crate::model::agent::Look;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::names::ten_of;
-use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
+use crate::model::request::{ClaimChange, Read, Request};
 use crate::model::share::Share;
 use crate::net::cidr::Cidr;
 use crate::plan::draft::{DONE, Draft, Made, NEXT, Step};
@@ -70,10 +70,9 @@ pub(in crate::plan) fn no_pod_uses_removed_block(
         }
     };
     let read = Request::from(Read::PodsOf(claim.node.clone(), carrier.revision()));
-    match look.map(|look| look.at + again).filter(|next| *next > draft.now.uptime) {
-        Some(next) => draft.wake_at(next),
-        None if draft.requests.contains(&read) => {}
-        None => draft.requests.push(read),
+    let waits = look.is_some_and(|look| draft.waits_until(look.at + again));
+    if !waits && !draft.requests.contains(&read) {
+        draft.requests.push(read);
     }
     false
 }
@@ -114,10 +113,9 @@ impl<'a> Subject<'a> {
 
     /// Claims that were released, so that no replica may publish them, drain again: the agent keeps their blocks.
     fn drain_again<'c>(&self, draft: &mut Draft, claims: impl Iterator<Item = &'c Claim>) -> Step {
-        draft.requests.extend(claims.filter(|claim| is_released(claim)).map(|claim| {
-            let change = ClaimChange::Drain(self.carrier.uid().clone());
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)))
-        }));
+        for claim in claims.filter(|claim| is_released(claim)) {
+            draft.change_claim(claim, ClaimChange::Drain(self.carrier.uid().clone()));
+        }
         draft.end_if_any_request()
     }
 
@@ -128,8 +126,7 @@ impl<'a> Subject<'a> {
         blocks: Vec<&'a Claim>,
         agent: RunningAgent<'_>,
     ) -> Step<Vec<&'a Claim>> {
-        if let Some(next) = self.next_read_of_pods(&blocks).filter(|next| *next > draft.now.uptime) {
-            draft.wake_at(next);
+        if self.next_read_of_pods(&blocks).is_some_and(|next| draft.waits_until(next)) {
             return ControlFlow::Break(Made::AsDrafted);
         }
         let now = draft.now.uptime;
@@ -185,10 +182,9 @@ impl<'a> Subject<'a> {
             draft.wake_at(draft.now.uptime + TURN);
             started.truncate(n_more);
         }
-        draft.requests.extend(started.into_iter().map(|claim| {
-            let change = ClaimChange::Release(Reason::Reclaimed);
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)))
-        }));
+        for claim in started {
+            draft.change_claim(claim, ClaimChange::Release(Reason::Reclaimed));
+        }
         draft.end_if_any_request()
     }
 

@@ -12,7 +12,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::plan::Lasting;
 use crate::model::pool::{Pool, ReclaimMode};
-use crate::model::request::{ClaimChange, ClaimUpdate, Write};
+use crate::model::request::ClaimChange;
 use crate::model::share::Share;
 use crate::net::cidr::Cidr;
 use crate::plan::draft::{Draft, NEXT, Step};
@@ -58,11 +58,9 @@ impl<'a> Subject<'a> {
             draft.wake_at(draft.now.uptime + TURN);
             chosen.truncate(n_more);
         }
-        let drain = |claim: &&Claim| {
-            let change = ClaimChange::Drain(self.carrier.uid().clone());
-            Write::UpdateClaim(ClaimUpdate::of(claim, change, draft.now.wall)).into()
-        };
-        draft.requests.extend(chosen.iter().map(drain));
+        for claim in chosen {
+            draft.change_claim(claim, ClaimChange::Drain(self.carrier.uid().clone()));
+        }
         draft.end_if_any_request()
     }
 
@@ -136,12 +134,8 @@ impl<'a> Subject<'a> {
         let shares = self.shares();
         let found =
             shares.iter().filter_map(|share| self.surplus_of(share)).min_by_key(|found| found.used)?;
-        draft.note_lasting(Lasting::Surplus);
-        let since =
-            self.serving().and_then(|serving| serving.since(Lasting::Surplus)).unwrap_or(draft.now.uptime);
-        let due = since + found.pool.reclaim.after;
-        if due > draft.now.uptime {
-            draft.wake_at(due);
+        let since = draft.note_lasting_since(self.world, Lasting::Surplus);
+        if draft.waits_until(since + found.pool.reclaim.after) {
             return None;
         }
         match found.pool.reclaim.mode {
