@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::model::kind::ObjectKind;
+use crate::model::claim::block_name;
+use crate::model::kind::{Kind, ObjectKind};
+use crate::model::names::NodeName;
 use crate::model::stable_names;
+use crate::net::cidr::Cidr;
 
 /// A problem that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,6 +124,18 @@ impl Finding {
     #[must_use]
     pub fn new(kind: FindingKind, subject: impl Into<ObjectKind>, name: &str, message: String) -> Self {
         Self { kind, subject: subject.into(), name: name.to_owned(), message }
+    }
+
+    /// A finding about a Node.
+    #[must_use]
+    pub fn of_node(kind: FindingKind, node: &NodeName, message: String) -> Self {
+        Self::new(kind, Kind::Node, node.as_str(), message)
+    }
+
+    /// A finding about the claim of a block.
+    #[must_use]
+    pub fn of_claim(kind: FindingKind, block: Cidr, message: String) -> Self {
+        Self::new(kind, Kind::Claim, &block_name(block), message)
     }
 }
 

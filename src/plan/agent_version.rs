@@ -3,7 +3,6 @@
 use super::draft::Draft;
 use super::subject::Subject;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::kind::Kind;
 use crate::model::plan::Wait;
 
 impl Subject<'_> {
@@ -17,12 +16,7 @@ impl Subject<'_> {
     pub(super) fn wait_for_upgrade(&self, draft: &mut Draft) {
         if let (_, Some(release)) = self.world.support(&self.node.name) {
             let why = self.publisher.why_unsupported(release);
-            draft.findings.push(Finding::new(
-                FindingKind::UnsupportedCilium,
-                Kind::Node,
-                self.node.name.as_str(),
-                why,
-            ));
+            draft.findings.push(Finding::of_node(FindingKind::UnsupportedCilium, &self.node.name, why));
         }
         draft.wait_for(Wait::Upgrade);
     }

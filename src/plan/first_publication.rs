@@ -12,7 +12,6 @@ use super::publishable::{NotPublishable, describe_overlaps, may_publish};
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::kind::Kind;
 use crate::model::names::ten_of;
 use crate::model::plan::{Unmet, Wait};
 use crate::world::KnownClaim;
@@ -54,16 +53,12 @@ impl Subject<'_> {
             return NEXT;
         }
         let reasons: Vec<String> = reasons.into_iter().map(|(claim, why)| format!("{claim} {why}")).collect();
-        draft.findings.push(Finding::new(
-            FindingKind::Blocked,
-            Kind::Node,
-            name.as_str(),
-            format!(
-                "its {} gets no blocks, because one of them may be in use and can't be published: {}{advice}",
-                self.carrier.kind().as_str(),
-                reasons.join("; "),
-            ),
-        ));
+        let message = format!(
+            "its {} gets no blocks, because one of them may be in use and can't be published: {}{advice}",
+            self.carrier.kind().as_str(),
+            reasons.join("; "),
+        );
+        draft.findings.push(Finding::of_node(FindingKind::Blocked, name, message));
         draft.wait_for(Wait::CompleteSet);
         DONE
     }
@@ -91,7 +86,7 @@ impl Subject<'_> {
             ten_of(short.iter().map(|claim| block_name(claim.cidr))),
             abandoned::advice(self.world, self.publisher, first),
         );
-        draft.findings.push(Finding::new(FindingKind::Blocked, Kind::Node, self.node.name.as_str(), message));
+        draft.findings.push(Finding::of_node(FindingKind::Blocked, &self.node.name, message));
     }
 
     /// Why a claim can't be published, if it can't.

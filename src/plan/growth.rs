@@ -12,7 +12,6 @@ use crate::model::agent::NoAgent;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::kind::Kind;
 use crate::model::names::{PodIpPoolName, ten_of};
 use crate::model::plan::{Lasting, Unmet, Wait, WhyNot};
 use crate::model::pod_ip_pool::Misfit;
@@ -76,17 +75,13 @@ impl<'a> Subject<'a> {
         }
         for growth in &growths {
             if let Some(Unmet::AtLimit(share)) = &growth.unmet {
-                draft.findings.push(Finding::new(
-                    FindingKind::NodeAtLimit,
-                    Kind::Node,
-                    self.node.name.as_str(),
-                    format!(
-                        "it has {} with {} and needs more, but perNode of pool {} does not allow more",
-                        counted_of(share, growth.blocks.len()),
-                        counted(growth.demand.capacity, "address"),
-                        growth.first.pool().name,
-                    ),
-                ));
+                let message = format!(
+                    "it has {} with {} and needs more, but perNode of pool {} does not allow more",
+                    counted_of(share, growth.blocks.len()),
+                    counted(growth.demand.capacity, "address"),
+                    growth.first.pool().name,
+                );
+                draft.findings.push(Finding::of_node(FindingKind::NodeAtLimit, &self.node.name, message));
             }
             self.claim_picked(draft, growth);
         }
@@ -246,7 +241,7 @@ impl<'a> Subject<'a> {
             ),
             None => return None,
         };
-        Some(Finding::new(FindingKind::NoPool, Kind::Node, self.node.name.as_str(), message))
+        Some(Finding::of_node(FindingKind::NoPool, &self.node.name, message))
     }
 
     /// Whether the node has no addresses. The addresses that other writers put on a CiliumNode may be all that it
@@ -278,7 +273,7 @@ impl<'a> Subject<'a> {
              read its log",
             REQUESTS_WITHIN.as_secs()
         );
-        draft.findings.push(Finding::new(FindingKind::NothingRequested, Kind::Node, name.as_str(), message));
+        draft.findings.push(Finding::of_node(FindingKind::NothingRequested, name, message));
     }
 
     /// The growth of a share by this demand, as if neither the blocks `without` nor the draining blocks existed.

@@ -6,7 +6,6 @@
 use super::draft::Draft;
 use super::subject::Subject;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::kind::Kind;
 use crate::model::names::ten_of;
 use crate::model::plan::{Lasting, Wait};
 use crate::model::pool::Pool;
@@ -52,7 +51,7 @@ impl Subject<'_> {
             ten_of(strays.iter().map(|(cidr, pool)| format!("{cidr} (pool {})", pool.name))),
             longest.as_secs()
         );
-        Some(Finding::new(FindingKind::StrayBlock, Kind::Node, self.node.name.as_str(), message))
+        Some(Finding::of_node(FindingKind::StrayBlock, &self.node.name, message))
     }
 
     fn selecting(&self) -> impl Iterator<Item = &Pool> {

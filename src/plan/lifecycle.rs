@@ -18,9 +18,8 @@ use super::evidence::{is_carried, was_never_published};
 use super::reclaim::no_pod_uses_removed_block;
 use super::routes::withdrawal;
 use crate::model::carrier::Carrier;
-use crate::model::claim::{Claim, ClaimState, Reason, block_name};
+use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::kind::Kind;
 use crate::model::names::{NodeName, Uid};
 use crate::model::outcome::Presence;
 use crate::model::plan::Lasting;
@@ -111,7 +110,7 @@ fn being_deleted(world: &World, publisher: &Publisher, claim: &Claim) -> Finding
             claim.node
         )
     };
-    Finding::new(FindingKind::ClaimBeingDeleted, Kind::Claim, &block_name(claim.cidr), message)
+    Finding::of_claim(FindingKind::ClaimBeingDeleted, claim.cidr, message)
 }
 
 fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: &KnownClaim) {
@@ -198,16 +197,12 @@ fn both_published(world: &World, claim: &Claim) -> Vec<Finding> {
     let others = world.overlapping(claim).map(|known| &known.claim).filter(|other| other.node != claim.node);
     let published = others.filter(|other| is_carried(world, claim) && is_carried(world, other));
     let findings = published.map(|other| {
-        Finding::new(
-            FindingKind::BothPublished,
-            Kind::Claim,
-            &block_name(claim.cidr),
-            format!(
-                "it is published on node {} and overlaps a block of node {}, {}: the controller changes neither; \
-                 drain one of the nodes, and delete it for at least reuseAfterNodeLoss of its pool",
-                claim.node, other.node, other.cidr
-            ),
-        )
+        let message = format!(
+            "it is published on node {} and overlaps a block of node {}, {}: the controller changes neither; drain \
+             one of the nodes, and delete it for at least reuseAfterNodeLoss of its pool",
+            claim.node, other.node, other.cidr
+        );
+        Finding::of_claim(FindingKind::BothPublished, claim.cidr, message)
     });
     findings.collect()
 }

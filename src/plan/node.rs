@@ -102,8 +102,7 @@ fn await_end_of_pause(world: &World, publisher: &Publisher, draft: &mut Draft) -
 /// An agent with settings of its own reads other fields, and does not answer in the fields of this mode.
 fn leave_to_other_settings(world: &World, draft: &mut Draft) -> Step {
     let Some(why) = world.set_aside(&draft.node) else { return NEXT };
-    let finding = Finding::new(FindingKind::OtherSettings, Kind::Node, draft.node.as_str(), why.to_owned());
-    draft.findings.push(finding);
+    draft.findings.push(Finding::of_node(FindingKind::OtherSettings, &draft.node, why.to_owned()));
     ControlFlow::Break(Made::AsksForNothingBefore(Wait::Settings))
 }
 
@@ -221,12 +220,7 @@ fn create_cilium_node(world: &World, node: &Node, draft: &mut Draft) {
     if world.pools_of(&node.name).next().is_none() {
         let message = "no readable pool selects it: it gets no CiliumNode from the controller, and no \
              addresses";
-        draft.findings.push(Finding::new(
-            FindingKind::NoPool,
-            Kind::Node,
-            node.name.as_str(),
-            message.to_owned(),
-        ));
+        draft.findings.push(Finding::of_node(FindingKind::NoPool, &node.name, message.to_owned()));
         return;
     }
     let new = NewCiliumNode {

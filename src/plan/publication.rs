@@ -9,9 +9,8 @@ use super::draft::Draft;
 use super::publishable::{NotPublishable, describe_overlaps, may_publish};
 use super::subject::Subject;
 use crate::model::carrier::{Carrier, FormerCarrier};
-use crate::model::claim::{Claim, block_name};
+use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::kind::Kind;
 use crate::model::plan::{Lasting, Wait};
 use crate::model::request::{Read, Request, Write};
 use crate::model::revision::Revision;
@@ -47,48 +46,39 @@ impl<'a> Subject<'a> {
     pub(super) fn publishable_with_findings(&self, findings: &mut Vec<Finding>) -> Vec<&'a KnownClaim> {
         let mut publishable = Vec::new();
         for known in self.world.claims_of(&self.node.name) {
-            match may_publish(self.world, self.node, known) {
-                Ok(()) => publishable.push(known),
-                Err(NotPublishable::State | NotPublishable::OtherNodeObject) => {}
-                Err(NotPublishable::Overlaps(others)) => findings.push(Finding::new(
-                    FindingKind::Overlap,
-                    Kind::Claim,
-                    &block_name(known.claim.cidr),
-                    format!(
-                        "no more addresses of it are published, because it overlaps {}{}",
-                        describe_overlaps(self.world, known.claim.cidr, &others),
-                        self.advice_on(&known.claim),
-                    ),
-                )),
-                Err(NotPublishable::TooWide(widest)) => findings.push(Finding::new(
-                    FindingKind::BlockTooWide,
-                    Kind::Claim,
-                    &block_name(known.claim.cidr),
-                    format!(
+            let block = known.claim.cidr;
+            let (kind, why) = match may_publish(self.world, self.node, known) {
+                Ok(()) => {
+                    publishable.push(known);
+                    continue;
+                }
+                Err(NotPublishable::State | NotPublishable::OtherNodeObject) => continue,
+                Err(NotPublishable::Overlaps(others)) => {
+                    let others = describe_overlaps(self.world, block, &others);
+                    let why = format!("no more addresses of it are published, because it overlaps {others}");
+                    (FindingKind::Overlap, why)
+                }
+                Err(NotPublishable::TooWide(widest)) => {
+                    let why = format!(
                         "it is not published, because the widest block in Cilium's mode {} is /{widest}; drain \
                          the node, delete its Node and CiliumNode, and let it join again after \
-                         reuseAfterNodeLoss of the pool{}",
+                         reuseAfterNodeLoss of the pool",
                         self.publisher.ipam_mode().as_str(),
-                        self.advice_on(&known.claim),
-                    ),
-                )),
-                Err(NotPublishable::PodIpPool(name, misfit)) => findings.push(Finding::new(
-                    FindingKind::UnfitPodIPPool,
-                    Kind::Claim,
-                    &block_name(known.claim.cidr),
-                    format!(
+                    );
+                    (FindingKind::BlockTooWide, why)
+                }
+                Err(NotPublishable::PodIpPool(name, misfit)) => {
+                    let why = format!(
                         "CiliumPodIPPool {name} {misfit}, and the block would harm the agent: correct the \
-                         CiliumPodIPPool; until then it is not published{}",
-                        self.advice_on(&known.claim),
-                    ),
-                )),
-            }
+                         CiliumPodIPPool; until then it is not published"
+                    );
+                    (FindingKind::UnfitPodIPPool, why)
+                }
+            };
+            let advice = abandoned::advice(self.world, self.publisher, &known.claim);
+            findings.push(Finding::of_claim(kind, block, why + &advice));
         }
         publishable
-    }
-
-    fn advice_on(&self, claim: &Claim) -> String {
-        abandoned::advice(self.world, self.publisher, claim)
     }
 
     /// Adds the patch that publishes these claims, or the read that has to come first (safety rule 4).

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::model::claim::{Claim, block_name};
+use crate::model::claim::Claim;
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::kind::Kind;
 use crate::model::names::ten_of;
 use crate::plan::draft::Draft;
 use crate::plan::subject::Subject;
@@ -65,10 +64,6 @@ impl Subject<'_> {
 }
 
 pub(super) fn drain_waits(claim: &Claim, why: &str) -> Finding {
-    Finding::new(
-        FindingKind::DrainWaits,
-        Kind::Claim,
-        &block_name(claim.cidr),
-        format!("can't be drained from node {} yet: {why}", claim.node),
-    )
+    let message = format!("can't be drained from node {} yet: {why}", claim.node);
+    Finding::of_claim(FindingKind::DrainWaits, claim.cidr, message)
 }

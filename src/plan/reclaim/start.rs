@@ -9,7 +9,6 @@ use super::need::is_surplus;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::kind::Kind;
 use crate::model::plan::Lasting;
 use crate::model::pool::{Pool, ReclaimMode};
 use crate::model::request::ClaimChange;
@@ -94,12 +93,7 @@ impl<'a> Subject<'a> {
                  set and remove freeze-reclaim to resume",
                 counted(draft.policy.reclaim.per_minute, "block")
             );
-            draft.findings.push(Finding::new(
-                FindingKind::ReclaimStopped,
-                Kind::Node,
-                self.node.name.as_str(),
-                message,
-            ));
+            draft.findings.push(Finding::of_node(FindingKind::ReclaimStopped, &self.node.name, message));
         }
         stopped
     }
@@ -156,12 +150,9 @@ impl<'a> Subject<'a> {
         };
         let hindrance = hindrance.map(|why| format!("; blocked by: {why}")).unwrap_or_default();
         let (cidr, pool) = (found.claim.cidr, &found.pool.name);
-        Finding::new(
-            FindingKind::WouldReclaim,
-            Kind::Node,
-            self.node.name.as_str(),
-            format!("pool {pool} would reclaim {cidr} with `spec.reclaim.mode: Enabled`{hindrance}"),
-        )
+        let message =
+            format!("pool {pool} would reclaim {cidr} with `spec.reclaim.mode: Enabled`{hindrance}");
+        Finding::of_node(FindingKind::WouldReclaim, &self.node.name, message)
     }
 
     /// The least used surplus block of a share. Without it, the node would use only a small part of the remaining

@@ -14,10 +14,9 @@
 
 use std::time::Duration;
 
-use crate::model::claim::{Claim, block_name};
+use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::frr::name_of;
-use crate::model::kind::Kind;
 use crate::model::names::ten_of;
 use crate::model::plan::RouteAt;
 use crate::plan::draft::Draft;
@@ -61,8 +60,7 @@ pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim) 
     if unreported.is_zero() {
         let end = if left.is_some() { "; it cools anyway once that has lasted 10 min" } else { "" };
         let message = format!("it can't cool yet, because its route may be announced: {why}{end}");
-        let name = block_name(claim.cidr);
-        draft.findings.push(Finding::new(FindingKind::RouteRemains, Kind::Claim, &name, message));
+        draft.findings.push(Finding::of_claim(FindingKind::RouteRemains, claim.cidr, message));
     }
     let next = if unreported.is_zero() { REPORTED_AFTER } else { unreported };
     draft.wake_at(now.uptime + left.map_or(next, |left| next.min(left)));

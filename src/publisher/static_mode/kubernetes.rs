@@ -167,7 +167,7 @@ impl StaticMode for Kubernetes {
             found.cidr,
             listed(&node.pod_cidrs)
         );
-        Some(Finding::new(FindingKind::ForeignPodCIDRs, Kind::Node, node.name.as_str(), message))
+        Some(Finding::of_node(FindingKind::ForeignPodCIDRs, &node.name, message))
     }
 }
 
