@@ -65,6 +65,12 @@ impl PodsOnNode {
     pub fn holders_in(&self, block: Cidr) -> BTreeSet<&String> {
         block.entries_in(&self.holders).map(|(_, pod)| pod).collect()
     }
+
+    /// Whether a pod has an address of a block.
+    #[must_use]
+    pub fn use_any_of(&self, block: Cidr) -> bool {
+        block.entries_in(&self.holders).next().is_some()
+    }
 }
 
 /// The result of the last read of a node's Pods.

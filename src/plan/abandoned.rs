@@ -117,7 +117,7 @@ pub(super) fn explanation(world: &World, publisher: &Publisher, claim: &Claim) -
 }
 
 /// The Pods that have an address of the block, as the last read of the node's Pods found them.
-fn holders(world: &World, claim: &Claim) -> Option<String> {
+pub(super) fn holders(world: &World, claim: &Claim) -> Option<String> {
     let pods = world.look(&claim.node)?.found.as_ref().ok()?;
     let holders = pods.holders_in(claim.cidr);
     (!holders.is_empty()).then(|| ten_of(holders))

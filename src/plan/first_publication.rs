@@ -40,8 +40,7 @@ impl Subject<'_> {
             }
             reasons.insert(block_name(known.claim.cidr), why);
         }
-        let publishable: Vec<&Claim> = self.publishable().into_iter().map(|known| &known.claim).collect();
-        for cidr in self.publisher.undecided(&publishable, self.former().as_deref()) {
+        for cidr in self.publisher.undecided(&self.publishable(), self.former().as_deref()) {
             let why = "is one of several of its family, and nothing shows which one the agent has".to_owned();
             reasons.insert(block_name(cidr), why);
             DRAIN_AND_RECREATE.clone_into(&mut advice);
@@ -64,7 +63,7 @@ impl Subject<'_> {
     }
 
     /// Reports the held blocks that are not published, because the agent of the node can't start with them alone.
-    pub(super) fn report_incomplete_blocks(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
+    pub(super) fn report_incomplete_blocks(&self, draft: &mut Draft, publishable: &[&Claim]) {
         if self.occupied().next().is_none() {
             return;
         }
@@ -76,8 +75,7 @@ impl Subject<'_> {
             let pod_ip_pool = self.publisher.carried_under(self.carrier, claim);
             draft.unmet.is_empty() || draft.unmet.iter().any(|unmet| unmet.share().pod_ip_pool == pod_ip_pool)
         };
-        let short = publishable.iter().map(|known| &known.claim).filter(|claim| is_short(claim));
-        let short: Vec<&Claim> = short.collect();
+        let short: Vec<&Claim> = publishable.iter().copied().filter(|claim| is_short(claim)).collect();
         let Some(first) = short.first() else { return };
         let unmet: Vec<String> = draft.unmet.iter().map(ToString::to_string).collect();
         let why = if unmet.is_empty() { "no pool selects it".to_owned() } else { unmet.join("; ") };

@@ -443,8 +443,7 @@ impl<'a> Subject<'a> {
     /// The blocks of all claims of the node in a share, in every claim state. A block that another writer has put
     /// under another name as well is not ours there: its agent counts it under both.
     pub(super) fn ours(&self, share: &Share) -> BTreeSet<Cidr> {
-        let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
-        claims.filter(|claim| self.is_of(claim, share)).map(|claim| claim.cidr).collect()
+        self.claims().filter(|claim| self.is_of(claim, share)).map(|claim| claim.cidr).collect()
     }
 
     /// The number of addresses that the node has of a share, and the number in use. Draining blocks do not count as

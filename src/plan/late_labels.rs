@@ -27,12 +27,10 @@ impl Subject<'_> {
         waits
     }
 
-    pub(super) fn holds_nothing(&self) -> bool {
-        self.world.claims_of(&self.node.name).next().is_none()
-    }
-
     /// The finding about blocks that stay for the life of the node although their pool does not select it.
     pub(super) fn stray_blocks(&self) -> Option<Finding> {
+        let is_selecting =
+            |pool: &Pool| self.world.pools_of(&self.node.name).any(|other| other.name == pool.name);
         let strays: Vec<(Cidr, &Pool)> = self
             .occupied()
             .filter(|claim| {
@@ -41,7 +39,7 @@ impl Subject<'_> {
                     && matches!(stays, Err(Stays::Primary | Stays::ForLife | Stays::AgentsOwn(..)))
             })
             .filter_map(|claim| Some((claim.cidr, self.world.pool(&claim.pool)?)))
-            .filter(|(_, pool)| !pool.deleting && self.selecting().all(|other| other.name != pool.name))
+            .filter(|(_, pool)| !pool.deleting && !is_selecting(pool))
             .collect();
         let longest = strays.iter().map(|(_, pool)| pool.reuse_after_node_loss).max()?;
         let message = format!(
@@ -52,9 +50,5 @@ impl Subject<'_> {
             longest.as_secs()
         );
         Some(Finding::of_node(FindingKind::StrayBlock, &self.node.name, message))
-    }
-
-    fn selecting(&self) -> impl Iterator<Item = &Pool> {
-        self.world.pools_of(&self.node.name)
     }
 }

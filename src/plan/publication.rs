@@ -15,9 +15,10 @@ use crate::model::plan::{Lasting, Wait};
 use crate::model::request::{Read, Request, Write};
 use crate::model::revision::Revision;
 use crate::model::share::Share;
+use crate::net::cidr::Cidr;
 use crate::publisher::answer::QueryState;
 use crate::publisher::remember;
-use crate::world::{KnownClaim, World};
+use crate::world::World;
 
 /// The maximum time before the next usage query to an agent that has answered and shows no use. Every agent of the
 /// cluster receives each query, its answer and its removal.
@@ -43,18 +44,18 @@ fn is_too_soon(world: &World, draft: &mut Draft) -> bool {
 
 impl<'a> Subject<'a> {
     /// The claims that the carrier may carry. Each other claim that is held for this Node has a finding.
-    pub(super) fn publishable_with_findings(&self, findings: &mut Vec<Finding>) -> Vec<&'a KnownClaim> {
+    pub(super) fn publishable_with_findings(&self, findings: &mut Vec<Finding>) -> Vec<&'a Claim> {
         let mut publishable = Vec::new();
         for known in self.world.claims_of(&self.node.name) {
-            let block = known.claim.cidr;
+            let claim = &known.claim;
             let (kind, why) = match may_publish(self.world, self.node, known) {
                 Ok(()) => {
-                    publishable.push(known);
+                    publishable.push(claim);
                     continue;
                 }
                 Err(NotPublishable::State | NotPublishable::OtherNodeObject) => continue,
                 Err(NotPublishable::Overlaps(others)) => {
-                    let others = describe_overlaps(self.world, block, &others);
+                    let others = describe_overlaps(self.world, claim.cidr, &others);
                     let why = format!("no more addresses of it are published, because it overlaps {others}");
                     (FindingKind::Overlap, why)
                 }
@@ -75,31 +76,28 @@ impl<'a> Subject<'a> {
                     (FindingKind::UnfitPodIPPool, why)
                 }
             };
-            let advice = abandoned::advice(self.world, self.publisher, &known.claim);
-            findings.push(Finding::of_claim(kind, block, why + &advice));
+            let advice = abandoned::advice(self.world, self.publisher, claim);
+            findings.push(Finding::of_claim(kind, claim.cidr, why + &advice));
         }
         publishable
     }
 
     /// Adds the patch that publishes these claims, or the read that has to come first (safety rule 4).
-    pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
-        let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
+    pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&Claim]) {
         let former = self.former();
         let is_draining = |claim: &Claim| self.world.must_leave(claim);
         let Some(publication) =
-            self.publisher.publication(self.carrier, &claims, &is_draining, former.as_deref())
+            self.publisher.publication(self.carrier, publishable, &is_draining, former.as_deref())
         else {
             return;
         };
         if self.is_too_soon(draft) {
             return;
         }
-        let is_fresh = |known_at| self.is_fresh(known_at);
         // On a carrier that shows nothing of ours, a claim that the watch has not shown yet may also be in use.
-        let is_whole =
-            self.is_served() || self.world.claims_known_as_of(&self.node.name).is_some_and(is_fresh);
-        let mut known_at = publishable.iter().map(|known| self.world.known_at(known));
-        draft.requests.push(if is_whole && known_at.all(is_fresh) {
+        let known_as_of = self.world.claims_known_as_of(&self.node.name);
+        let is_whole = self.is_served() || known_as_of.is_some_and(|known_at| self.is_fresh(known_at));
+        draft.requests.push(if is_whole && self.are_fresh(publishable.iter().map(|claim| claim.cidr)) {
             Write::Publish(publication).into()
         } else {
             Read::ClaimsOf(self.node.name.clone()).into()
@@ -118,8 +116,14 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether knowledge as of this revision is fresh enough to write the carrier (safety rule 4).
-    pub(super) fn is_fresh(&self, known_at: Revision) -> bool {
+    fn is_fresh(&self, known_at: Revision) -> bool {
         self.publisher.is_fresh(known_at, self.carrier)
+    }
+
+    /// The same for the claims of these blocks.
+    pub(super) fn are_fresh(&self, blocks: impl IntoIterator<Item = Cidr>) -> bool {
+        let mut known = blocks.into_iter().filter_map(|block| self.world.claim(block));
+        known.all(|known| self.is_fresh(self.world.known_at(known)))
     }
 
     /// Whether the last patch of the CiliumNode was too recent for another one; then the plan waits.
@@ -132,9 +136,9 @@ impl<'a> Subject<'a> {
 
     /// Whether an agent that finds these claims can start. It stops waiting as soon as it has addresses of any
     /// family, and fails if one of its families has none.
-    pub(super) fn can_start_with(&self, claims: &[&KnownClaim]) -> bool {
+    pub(super) fn can_start_with(&self, claims: &[&Claim]) -> bool {
         let mut offered: BTreeMap<Share, u128> = self.shares().into_iter().map(|share| (share, 0)).collect();
-        for claim in claims.iter().map(|known| &known.claim) {
+        for claim in claims {
             let pod_ip_pool = self.publisher.carried_under(self.carrier, claim);
             let offered = offered.entry(Share { family: claim.cidr.family(), pod_ip_pool }).or_default();
             *offered = offered.saturating_add(claim.offered_count());

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::draft::{DONE, Draft, Made, NEXT, Step};
 use super::evidence::is_carried;
-use super::reclaim::LOOK_AGAIN;
+use super::reclaim::{LOOK_AGAIN, is_released};
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::plan::{Lasting, Wait};
@@ -38,9 +38,9 @@ impl<'a> Subject<'a> {
         };
         for share in &self.shares() {
             let of_share = |claim: &&Claim| self.is_of(claim, share);
-            let claims = self.world.claims_of(name).map(|known| &known.claim).filter(of_share);
-            let released = claims
-                .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
+            let released = self.claims().filter(of_share);
+            let released = released
+                .filter(|claim| is_released(claim) && !claim.is_going())
                 .filter(|claim| gives(claim, share) && !self.world.must_leave(claim));
             let mut kept: Vec<&Claim> = self.offering().filter(of_share).collect();
             let ours = self.ours(share);
@@ -66,12 +66,8 @@ impl<'a> Subject<'a> {
         if !self.publisher.removes_with_query() || !self.publisher.blocks(self.carrier).is_empty() {
             return NEXT;
         }
-        let leaving: Vec<&Claim> = self
-            .world
-            .claims_of(&self.node.name)
-            .map(|known| &known.claim)
-            .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
-            .collect();
+        let leaving: Vec<&Claim> =
+            self.claims().filter(|claim| is_released(claim) && !claim.is_going()).collect();
         let in_need: Vec<Share> =
             self.shares().into_iter().filter(|share| self.demand(share).used > 0).collect();
         if leaving.is_empty() || in_need.is_empty() {
@@ -112,7 +108,7 @@ impl<'a> Subject<'a> {
     /// carrier was known.
     fn has_pods(&self, claim: &Claim) -> bool {
         let pods = self.world.look_after(self.carrier).and_then(|look| look.found.as_ref().ok());
-        pods.is_some_and(|pods| claim.cidr.entries_in(&pods.holders).next().is_some())
+        pods.is_some_and(|pods| pods.use_any_of(claim.cidr))
     }
 
     /// Holds claims again for the present Node.

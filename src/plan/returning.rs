@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::draft::Draft;
 use super::subject::Subject;
-use crate::model::claim::ClaimState;
+use crate::model::claim::{Claim, ClaimState};
 use crate::model::plan::Wait;
 use crate::model::share::Share;
 use crate::net::cidr::{Cidr, Family};
@@ -17,7 +17,7 @@ use crate::world::KnownClaim;
 
 impl Subject<'_> {
     /// Publishes the first blocks of the node, unless a new primary one has to be claimed before.
-    pub(super) fn publish_first(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
+    pub(super) fn publish_first(&self, draft: &mut Draft, publishable: &[&Claim]) {
         if !self.awaits_new_primaries(draft) {
             self.publish(draft, publishable);
         }

@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 
 use super::draft::{DONE, Detail, Draft, Made, NEXT, Step};
 use super::subject::Subject;
+use crate::model::claim::Claim;
 use crate::model::plan::{Lasting, Scope, Unmet, Wait};
 use crate::model::share::Share;
 use crate::net::cidr::Cidr;
-use crate::world::KnownClaim;
 
 impl Subject<'_> {
     /// The steps about blocks that the agent has released have an effect in multi-pool mode only, where agents
@@ -72,8 +72,9 @@ impl Subject<'_> {
             return;
         }
         draft.findings.extend(self.publisher.finding(self.carrier));
-        let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
-        draft.findings.extend(claims.filter_map(|claim| self.publisher.misplaced(self.carrier, claim)));
+        draft
+            .findings
+            .extend(self.claims().filter_map(|claim| self.publisher.misplaced(self.carrier, claim)));
         draft.findings.extend(self.stray_blocks());
         if self.publisher.shows_use() && !self.publisher.use_is_known(self.carrier) {
             draft.note_lasting(Lasting::UseUnknown);
@@ -136,7 +137,7 @@ impl Subject<'_> {
         self.end_if_any_request_noting_unmet(draft)
     }
 
-    fn publish_startable_blocks(&self, draft: &mut Draft, publishable: &[&KnownClaim]) -> Step {
+    fn publish_startable_blocks(&self, draft: &mut Draft, publishable: &[&Claim]) -> Step {
         if self.is_served() || !self.can_start_with(publishable) {
             return NEXT;
         }
@@ -145,7 +146,7 @@ impl Subject<'_> {
     }
 
     fn await_labels(&self, draft: &mut Draft) -> Step {
-        if self.holds_nothing() && self.awaits_initialization(draft) {
+        if self.claims().next().is_none() && self.awaits_initialization(draft) {
             return DONE;
         }
         NEXT
@@ -161,13 +162,13 @@ impl Subject<'_> {
     }
 
     /// The replacement of a block is published in the write that removes that block.
-    fn publish_more(&self, draft: &mut Draft, mut publishable: Vec<&KnownClaim>, imminent: &BTreeSet<Cidr>) {
+    fn publish_more(&self, draft: &mut Draft, mut publishable: Vec<&Claim>, imminent: &BTreeSet<Cidr>) {
         if !self.is_served() {
             self.report_incomplete_blocks(draft, &publishable);
             return;
         }
         let replacements = self.replacement_blocks(imminent);
-        publishable.retain(|known| !replacements.contains(&known.claim.cidr));
+        publishable.retain(|claim| !replacements.contains(&claim.cidr));
         self.publish(draft, &publishable);
     }
 

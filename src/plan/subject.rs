@@ -12,7 +12,7 @@ use crate::model::pool::Pool;
 use crate::model::share::Share;
 use crate::net::cidr::Family;
 use crate::publisher::Publisher;
-use crate::world::{KnownClaim, Serving, World};
+use crate::world::{Serving, World};
 
 /// One node that has a carrier, with everything that a decision about it needs.
 pub(super) struct Subject<'a> {
@@ -67,8 +67,7 @@ impl<'a> Subject<'a> {
         }
         let pools = self.world.pools_of(&self.node.name);
         let of_pools = pools.map(|pool| self.publisher.pod_ip_pool_of(pool).cloned());
-        let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
-        of_pools.chain(claims.map(|claim| self.publisher.carried_under(self.carrier, claim))).collect()
+        of_pools.chain(self.claims().map(|claim| self.publisher.carried_under(self.carrier, claim))).collect()
     }
 
     /// Whether a claim is of this share.
@@ -89,21 +88,24 @@ impl<'a> Subject<'a> {
     }
 
     /// The claims that the carrier may carry.
-    pub(super) fn publishable(&self) -> Vec<&'a KnownClaim> {
+    pub(super) fn publishable(&self) -> Vec<&'a Claim> {
         let claims = self.world.claims_of(&self.node.name);
-        claims.filter(|known| may_publish(self.world, self.node, known).is_ok()).collect()
+        let publishable = claims.filter(|known| may_publish(self.world, self.node, known).is_ok());
+        publishable.map(|known| &known.claim).collect()
     }
 
     pub(super) fn serving(&self) -> Option<&'a Serving> {
         self.world.serving(&self.node.name)
     }
 
+    /// The claims of the node, in every claim state.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &'a Claim> {
+        self.world.claims_of(&self.node.name).map(|known| &known.claim)
+    }
+
     /// The claims that count for this node: held or draining.
     pub(super) fn occupied(&self) -> impl Iterator<Item = &'a Claim> {
-        self.world
-            .claims_of(&self.node.name)
-            .map(|known| &known.claim)
-            .filter(|claim| claim.is_published_state())
+        self.claims().filter(|claim| claim.is_published_state())
     }
 
     /// Of the occupied claims, those that are on the carrier or may be published there. A claim that overlaps

@@ -32,7 +32,7 @@ mod removal;
 mod report;
 mod start;
 
-pub(super) use removal::{PODS_AGAIN, no_pod_uses_removed_block};
+pub(super) use removal::{PODS_AGAIN, is_released, no_pod_uses_removed_block};
 
 /// How long a node waits for its turn while the agents of too many others are being asked.
 const TURN: Duration = Duration::from_secs(5);
@@ -52,8 +52,7 @@ impl<'a> Subject<'a> {
     /// Continues the drains of the node and starts others. This is the last step of a decision: every shortage of the
     /// node comes first.
     pub(super) fn reclaim(&self, draft: &mut Draft) -> Step {
-        if !self.is_served() && !self.has_any(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed))
-        {
+        if !self.is_served() && !self.claims().any(is_released) {
             return NEXT;
         }
         self.clear_stale_marks(draft)?;
@@ -81,17 +80,10 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn has_any(&self, is: impl Fn(&Claim) -> bool) -> bool {
-        self.world.claims_of(&self.node.name).any(|known| is(&known.claim))
-    }
-
     /// The claims that drain on this carrier, each with its progress.
     pub(super) fn draining(&self) -> impl Iterator<Item = (&'a Claim, Drain)> {
-        let is_draining = |claim: &Claim| claim.state == ClaimState::Draining(self.carrier.uid().clone());
-        self.world
-            .claims_of(&self.node.name)
-            .map(|known| &known.claim)
-            .filter(move |claim| is_draining(claim))
+        self.claims()
+            .filter(|claim| claim.state == ClaimState::Draining(self.carrier.uid().clone()))
             .map(|claim| (claim, self.publisher.drain(self.carrier, claim)))
     }
 
@@ -101,8 +93,7 @@ impl<'a> Subject<'a> {
         let stays = |known: &&KnownClaim| {
             let claim = &known.claim;
             may_publish(self.world, self.node, known).is_ok()
-                || (claim.state == ClaimState::Releasing(Reason::Reclaimed)
-                    && self.publisher.leaving(self.carrier, claim) == Leaving::LeftOver)
+                || (is_released(claim) && self.publisher.leaving(self.carrier, claim) == Leaving::LeftOver)
         };
         let claims = self.world.claims_of(&self.node.name).filter(stays).map(|known| known.claim.cidr);
         let stale: Vec<Cidr> =
@@ -113,10 +104,8 @@ impl<'a> Subject<'a> {
     /// Continues with blocks that their agent has released. The controller confirms the release to the agent and
     /// removes the blocks; then the agent acknowledges the removal.
     fn continue_released(&self, draft: &mut Draft) -> Step {
-        let released = self.world.claims_of(&self.node.name).map(|known| &known.claim);
-        let released = released.filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed));
         let (mut consented, mut can_go, mut confirmed) = (Vec::new(), Vec::new(), false);
-        for claim in released {
+        for claim in self.claims().filter(|claim| is_released(claim)) {
             match self.publisher.leaving(self.carrier, claim) {
                 Leaving::Consented => consented.push(claim.cidr),
                 Leaving::Removable => can_go.push(claim.cidr),
@@ -205,8 +194,7 @@ impl<'a> Subject<'a> {
         let Some(pods) = self.look(draft) else {
             return draft.end_if_any_request();
         };
-        let free: Vec<Cidr> =
-            empty.iter().copied().filter(|block| block.entries_in(&pods.holders).next().is_none()).collect();
+        let free: Vec<Cidr> = empty.iter().copied().filter(|block| !pods.use_any_of(*block)).collect();
         if free.is_empty() {
             // The answer omits a pod that has an address. The query is repeated later.
             if let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier)
@@ -246,8 +234,7 @@ impl<'a> Subject<'a> {
         };
         let version = self.carrier.revision().within();
         for claim in consented.iter().filter(|claim| version > Some(claim.revision)) {
-            let is_held = claim.cidr.entries_in(&pods.holders).next().is_some();
-            let change = if is_held {
+            let change = if pods.use_any_of(claim.cidr) {
                 ClaimChange::Hold(self.node.uid.clone())
             } else {
                 ClaimChange::Release(Reason::Reclaimed)
@@ -364,9 +351,7 @@ impl<'a> Subject<'a> {
         if self.is_too_soon(draft) {
             return;
         }
-        let mut known = blocks.iter().filter_map(|block| self.world.claim(*block));
-        let is_fresh = known.all(|known| self.is_fresh(self.world.known_at(known)));
-        draft.requests.push(if is_fresh {
+        draft.requests.push(if self.are_fresh(blocks.iter().copied()) {
             Write::Withdraw(write).into()
         } else {
             Read::ClaimsOf(self.node.name.clone()).into()

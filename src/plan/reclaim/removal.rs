@@ -21,6 +21,7 @@ use crate::model::names::ten_of;
 use crate::model::request::{ClaimChange, Read, Request};
 use crate::model::share::Share;
 use crate::net::cidr::Cidr;
+use crate::plan::abandoned::holders;
 use crate::plan::draft::{DONE, Draft, Made, NEXT, Step};
 use crate::plan::subject::Subject;
 use crate::publisher::Publisher;
@@ -44,8 +45,7 @@ pub(in crate::plan) fn no_pod_uses_removed_block(
     draft: &mut Draft,
     claim: &Claim,
 ) -> bool {
-    let is_reclaimed = claim.state == ClaimState::Releasing(Reason::Reclaimed);
-    let may_be_forced = is_reclaimed && publisher.removes_with_query();
+    let may_be_forced = is_released(claim) && publisher.removes_with_query();
     let Some(carrier) = world.carrier(&claim.node).filter(|_| may_be_forced) else { return true };
     if world.node(&claim.node).is_none() {
         // Pods are deleted with their Node, and its machine may keep running. When its CiliumNode is deleted too, the
@@ -138,7 +138,7 @@ impl<'a> Subject<'a> {
             draft.wake_at(draft.now.uptime + LOOK_AGAIN);
             return ControlFlow::Break(Made::AsDrafted);
         }
-        let is_used = |claim: &&Claim| claim.cidr.entries_in(&pods.holders).next().is_some();
+        let is_used = |claim: &&Claim| pods.use_any_of(claim.cidr);
         let (used, unused): (Vec<&Claim>, Vec<&Claim>) = blocks.into_iter().partition(is_used);
         // Another replica or writer may have removed it, and its agent may have refused. This process did not see
         // that.
@@ -193,8 +193,7 @@ impl<'a> Subject<'a> {
         let released: Vec<&Claim> = chosen.iter().copied().filter(|claim| is_released(claim)).collect();
         let Some(as_of) = released.iter().map(|claim| claim.revision).max() else { return NEXT };
         let mut blocks: Vec<Cidr> = released.iter().map(|claim| claim.cidr).collect();
-        let publishable = self.publishable();
-        let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
+        let claims = self.publishable();
         if let Some(write) = self.publisher.removal(self.carrier, &blocks, &claims, as_of) {
             blocks.extend(claims.iter().map(|claim| claim.cidr));
             self.add_withdrawal(draft, write, &blocks);
@@ -272,16 +271,13 @@ impl<'a> Subject<'a> {
 
     /// The blocks on the carrier that must leave: held, refused, or about to be removed.
     fn removal_candidates(&self) -> impl Iterator<Item = &'a Claim> {
-        let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
-        let can_move = |claim: &Claim| match &claim.state {
-            ClaimState::Held | ClaimState::Releasing(Reason::Reclaimed) => true,
-            ClaimState::Draining(uid) => uid == self.carrier.uid(),
-            ClaimState::Releasing(_) | ClaimState::Cooling(_) => false,
-        };
-        claims.filter(move |claim| {
-            can_move(claim)
-                && self.world.must_leave(claim)
-                && self.publisher.carries(self.carrier, claim.cidr)
+        self.claims().filter(|claim| {
+            let can_move = match &claim.state {
+                ClaimState::Held | ClaimState::Releasing(Reason::Reclaimed) => true,
+                ClaimState::Draining(uid) => uid == self.carrier.uid(),
+                ClaimState::Releasing(_) | ClaimState::Cooling(_) => false,
+            };
+            can_move && self.world.must_leave(claim) && self.publisher.carries(self.carrier, claim.cidr)
         })
     }
 
@@ -299,7 +295,7 @@ impl<'a> Subject<'a> {
             .removal_candidates()
             .filter(|claim| claim.state == ClaimState::Held)
             .filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
-            .filter(|claim| claim.cidr.entries_in(&pods.holders).next().is_none())
+            .filter(|claim| !pods.use_any_of(claim.cidr))
             .collect();
         let of_share = |share: &Share| -> Vec<&'a Claim> {
             unused.iter().copied().filter(|claim| self.is_of(claim, share)).collect()
@@ -314,8 +310,7 @@ impl<'a> Subject<'a> {
     fn next_read_of_pods(&self, blocks: &[&Claim]) -> Option<Duration> {
         let look = self.world.look(&self.node.name)?;
         let pods = look.found.as_ref().ok()?;
-        let is_used = |claim: &&Claim| claim.cidr.entries_in(&pods.holders).next().is_some();
-        let are_kept = blocks.iter().all(|claim| is_used(claim) && !is_released(claim));
+        let are_kept = blocks.iter().all(|claim| pods.use_any_of(claim.cidr) && !is_released(claim));
         are_kept.then_some(look.at + PODS_AGAIN)
     }
 
@@ -332,13 +327,11 @@ impl<'a> Subject<'a> {
         if !self.publisher.removes_with_query() {
             return None;
         }
-        let pods = self.world.look(&self.node.name)?.found.as_ref().ok()?;
-        let holders = pods.holders_in(claim.cidr);
-        (!holders.is_empty()).then(|| format!("these pods have addresses of it: {}", ten_of(holders)))
+        holders(self.world, claim).map(|pods| format!("these pods have addresses of it: {pods}"))
     }
 }
 
 /// Whether a claim was released, so that no replica may publish its block any more.
-fn is_released(claim: &Claim) -> bool {
+pub(in crate::plan) fn is_released(claim: &Claim) -> bool {
     claim.state == ClaimState::Releasing(Reason::Reclaimed)
 }

@@ -122,7 +122,7 @@ impl<'a> Subject<'a> {
         let leaves = |claim: &Claim| {
             matches!(claim.state, ClaimState::Draining(_) | ClaimState::Releasing(Reason::Reclaimed))
         };
-        if self.has_any(leaves) {
+        if self.claims().any(leaves) {
             return None;
         }
         let shares = self.shares();
