@@ -1,6 +1,8 @@
 //! Whether the controller supports the Cilium version that the agent of a node runs.
 
-use super::draft::Draft;
+use std::ops::ControlFlow;
+
+use super::draft::{Draft, Made, NEXT, Step};
 use super::subject::Subject;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::plan::Wait;
@@ -13,11 +15,14 @@ impl Subject<'_> {
     }
 
     /// Claims and publishes nothing for the node until its agent has another version. The node keeps its blocks.
-    pub(super) fn wait_for_upgrade(&self, draft: &mut Draft) {
+    pub(super) fn await_supported_agent(&self, draft: &mut Draft) -> Step {
+        if self.has_supported_agent() {
+            return NEXT;
+        }
         if let (_, Some(release)) = self.world.support(&self.node.name) {
             let why = self.publisher.why_unsupported(release);
             draft.findings.push(Finding::of_node(FindingKind::UnsupportedCilium, &self.node.name, why));
         }
-        draft.wait_for(Wait::Upgrade);
+        ControlFlow::Break(Made::Waits(Wait::Upgrade))
     }
 }

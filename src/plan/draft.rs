@@ -155,6 +155,11 @@ impl Draft {
         }
     }
 
+    /// Whether the node lacks nothing, as far as the plan has found.
+    pub(super) fn lacks_nothing(&self) -> bool {
+        self.requests.is_empty() && self.unmet.is_empty()
+    }
+
     /// The last step, if there is something to send.
     pub(super) fn end_if_any_request(&self) -> Step {
         if self.requests.is_empty() { NEXT } else { DONE }
@@ -171,14 +176,11 @@ impl Draft {
             }
         }
         let wants_capacity = self.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_)));
-        let verdict = if !self.requests.is_empty() {
-            Verdict::Act(self.requests)
-        } else if let Some(wait) = self.wait {
-            Verdict::Wait(wait)
-        } else if wants_capacity {
-            Verdict::Wait(Wait::Capacity)
+        let wait = self.wait.or(wants_capacity.then_some(Wait::Capacity));
+        let verdict = if self.requests.is_empty() {
+            wait.map_or(Verdict::AtRest, Verdict::Wait)
         } else {
-            Verdict::AtRest
+            Verdict::Act(self.requests)
         };
         NodePlan {
             node: self.node,

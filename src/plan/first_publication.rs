@@ -5,9 +5,10 @@
 //! all blocks that may be in use in one patch, or none.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use super::abandoned;
-use super::draft::{DONE, Draft, NEXT, Step};
+use super::draft::{Draft, Made, NEXT, Step};
 use super::publishable::{NotPublishable, describe_overlaps, may_publish};
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -58,8 +59,7 @@ impl Subject<'_> {
             reasons.join("; "),
         );
         draft.findings.push(Finding::of_node(FindingKind::Blocked, name, message));
-        draft.wait_for(Wait::CompleteSet);
-        DONE
+        ControlFlow::Break(Made::Waits(Wait::CompleteSet))
     }
 
     /// Reports the held blocks that are not published, because the agent of the node can't start with them alone.

@@ -2,11 +2,13 @@
 //!
 //! In crd mode the blocks of other writers stay on the carrier beside ours. In other modes a carrier has one writer.
 
-use super::draft::Draft;
+use std::ops::ControlFlow;
+
+use super::draft::{Draft, Made, NEXT, Step};
 use super::subject::Subject;
 use crate::ledger::Occupant;
 use crate::model::finding::Finding;
-use crate::model::plan::{Scope, Wait};
+use crate::model::plan::Wait;
 use crate::net::cidr::Cidr;
 
 impl Subject<'_> {
@@ -45,11 +47,11 @@ impl Subject<'_> {
             .then(|| "is not a block of a readable pool".to_owned())
     }
 
-    /// Claims and publishes nothing.
-    pub(super) fn leave_alone(draft: &mut Draft, finding: Finding) {
+    /// Claims and publishes nothing for a node that another allocator serves.
+    pub(super) fn leave_to_others(&self, draft: &mut Draft) -> Step {
+        let Some(finding) = self.why_left_alone() else { return NEXT };
         draft.findings.retain(|found| found.kind != finding.kind);
         draft.findings.push(finding);
-        draft.scope = Scope::Whole;
-        draft.wait_for(Wait::OtherAllocator);
+        ControlFlow::Break(Made::AsksForNothingBefore(Wait::OtherAllocator))
     }
 }

@@ -14,7 +14,6 @@ use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{PodIpPoolName, ten_of};
 use crate::model::plan::{Lasting, Unmet, Wait, WhyNot};
-use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{Read, Target};
 use crate::model::share::Share;
@@ -108,27 +107,21 @@ impl<'a> Subject<'a> {
     /// Claims the replacements of the blocks that must leave, as far as the pools of the node have them. The node
     /// must have the replacements before the first of these blocks is closed to new pods.
     pub(super) fn claim_replacements(&self, draft: &mut Draft) {
-        if self.publisher.removes_with_query() {
-            // An agent releases every block that it does not need, so it gets no replacement in advance
-            // (`Self::remove_blocks`).
+        let may_leave = self.is_served() && !self.world.freeze().stops_reclaim();
+        // An agent that releases every block that it does not need gets no replacement in advance
+        // (`Self::remove_blocks`).
+        if !draft.lacks_nothing() || !may_leave || self.publisher.removes_with_query() {
             return;
         }
         for share in self.shares() {
             let leaving: BTreeSet<Cidr> = self.can_leave_of(&share).map(|claim| claim.cidr).collect();
-            self.claim_replacements_for(draft, share, &leaving);
-        }
-    }
-
-    /// Claims the replacements of these blocks of one share.
-    fn claim_replacements_for(&self, draft: &mut Draft, share: Share, leaving: &BTreeSet<Cidr>) {
-        let Some(first) = self.first_pool(&share).filter(|_| !leaving.is_empty()) else {
-            return;
-        };
-        let demand = self.demand_without(&share, leaving);
-        let growth = self.grow_share(draft, share, first, Phase::Served, demand, leaving);
-        self.claim_picked(draft, &growth);
-        if growth.unmet.is_some() {
-            draft.wake_at(draft.now.uptime + REPLACEMENTS_AGAIN);
+            let Some(first) = self.first_pool(&share).filter(|_| !leaving.is_empty()) else { continue };
+            let demand = self.demand_without(&share, &leaving);
+            let growth = self.grow_share(draft, share, first, Phase::Served, demand, &leaving);
+            self.claim_picked(draft, &growth);
+            if growth.unmet.is_some() {
+                draft.wake_at(draft.now.uptime + REPLACEMENTS_AGAIN);
+            }
         }
     }
 
@@ -157,7 +150,7 @@ impl<'a> Subject<'a> {
     pub(super) fn grow_for_pods(&self, draft: &mut Draft) {
         let nothing_to_ask =
             matches!(self.publisher.usage_query(self.carrier), QueryState::Open(_) | QueryState::None);
-        let Some(due) = self.query_due(draft).filter(|_| nothing_to_ask) else {
+        let Some(due) = self.query_due(draft).filter(|_| nothing_to_ask && draft.lacks_nothing()) else {
             return;
         };
         if draft.waits_until(due) {
@@ -180,10 +173,9 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Notes only the shortage of the node that its pools can't meet.
-    pub(super) fn note_unmet(&self, draft: &mut Draft) {
-        let growths = self.growths(draft);
-        draft.unmet = growths.into_iter().filter_map(|growth| growth.unmet).collect();
+    /// Only the shortage of the node that its pools can't meet.
+    pub(super) fn unmet_by_pools(&self, draft: &mut Draft) -> BTreeSet<Unmet> {
+        self.growths(draft).into_iter().filter_map(|growth| growth.unmet).collect()
     }
 
     /// Whether the carrier has a block under this name, so that the first grant under it is over.
@@ -214,7 +206,6 @@ impl<'a> Subject<'a> {
             let expand = pool.map_or(Expand::DEFAULT, |pool| pool.expand);
             held.is_some() && self.publisher.is_short(self.demand(share), expand)
         });
-        let has_nothing = || self.has_nothing();
         let pools = || self.world.pools_of(&self.node.name);
         let asked = self.publisher.requested_pools(self.carrier);
         let gives_none = || {
@@ -231,10 +222,10 @@ impl<'a> Subject<'a> {
                     of_name.unwrap_or_default()
                 )
             }
-            None if pools().next().is_none() && has_nothing() => {
+            None if pools().next().is_none() && self.has_nothing() => {
                 "it has no addresses, and no readable pool selects it: its agent can't start".to_owned()
             }
-            None if gives_none() && has_nothing() => format!(
+            None if gives_none() && self.has_nothing() => format!(
                 "it has no addresses, and its pools have no podIPPool that its agent asks for ({}): its agent \
                  can't start",
                 ten_of(&asked)
@@ -375,13 +366,12 @@ impl<'a> Subject<'a> {
 
     /// Why the blocks of a pool can't serve the node in a share. It does not matter whether the pool has a free one.
     fn why_unfit(&self, pool: &Pool, share: &Share) -> Option<WhyNot> {
-        if !pool.families.contains_key(&share.family) {
-            return Some(WhyNot::NoSuchFamily);
-        }
+        let Some(ranges) = pool.families.get(&share.family) else { return Some(WhyNot::NoSuchFamily) };
         if self.world.is_too_wide(pool, share.family) {
             return Some(WhyNot::TooWide(self.publisher.widest_block(share.family)));
         }
-        self.harmful_misfit(share, pool).map(|(name, misfit)| WhyNot::PodIpPool(name, misfit))
+        let misfit = self.world.harmful_misfit(&self.node.name, share, ranges.block_prefix)?;
+        Some(WhyNot::PodIpPool(share.pod_ip_pool.clone()?, misfit))
     }
 
     /// The free blocks of a pool for a node that has the blocks of this growth. The best one comes first.
@@ -402,30 +392,18 @@ impl<'a> Subject<'a> {
             let withheld = pool.withheld(cidr, &self.world.node_addresses_in(cidr));
             (cidr, self.publisher.n_offered(cidr, &withheld))
         };
-        let is_enough = |offered: u128| {
-            let wastes_the_grant = || {
-                growth.phase == Phase::FirstGrant
-                    && self.is_too_poor(growth, growth.first.pool(), pool, offered)
-            };
-            offered > 0 && !wastes_the_grant()
-        };
+        let is_first = growth.phase == Phase::FirstGrant;
+        let is_enough = |offered: u128| offered > 0 && !(is_first && self.is_too_poor(growth, pool, offered));
         self.free_blocks_beside(pool, growth)
             .filter(not_in_flight)
             .map(offers)
             .find(|(_, offered)| is_enough(*offered))
     }
 
-    /// Why blocks of this pool under the name of a share would harm the agent of the node.
-    fn harmful_misfit(&self, share: &Share, pool: &Pool) -> Option<(PodIpPoolName, Misfit)> {
-        let of_blocks = pool.families.get(&share.family)?.block_prefix;
-        let misfit = self.world.harmful_misfit(&self.node.name, share, of_blocks)?;
-        Some((share.pod_ip_pool.clone()?, misfit))
-    }
-
     /// Whether a block with this number of addresses would use up the limits of a first grant before the agent can
     /// start. `false` if a complete block of the pool would do so too.
-    fn is_too_poor(&self, growth: &Growth<'_>, first: &Pool, pool: &Pool, offered: u128) -> bool {
-        let family = growth.share.family;
+    fn is_too_poor(&self, growth: &Growth<'_>, pool: &Pool, offered: u128) -> bool {
+        let (first, family) = (growth.first.pool(), growth.share.family);
         let minimum = self.publisher.minimum_for_start(self.carrier, &growth.share);
         let giving = self.world.pools_for(&self.node.name, &growth.share);
         let giving = giving.filter(|pool| self.world.gives_out_of(pool, family));

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::draft::Draft;
 use super::subject::Subject;
-use crate::model::claim::{Claim, ClaimState};
+use crate::model::claim::ClaimState;
 use crate::model::plan::Wait;
 use crate::model::share::Share;
 use crate::net::cidr::{Cidr, Family};
@@ -16,19 +16,12 @@ use crate::publisher::answer::Phase;
 use crate::world::KnownClaim;
 
 impl Subject<'_> {
-    /// Publishes the first blocks of the node, unless a new primary one has to be claimed before.
-    pub(super) fn publish_first(&self, draft: &mut Draft, publishable: &[&Claim]) {
-        if !self.awaits_new_primaries(draft) {
-            self.publish(draft, publishable);
-        }
-    }
-
     /// Claims a new primary block in each family in which the node holds only draining blocks. Returns whether the
     /// first publication waits for such a claim.
     ///
     /// The node gets its old blocks alone if its pools or its limits allow no other block, or if a write about the node
     /// has just failed.
-    fn awaits_new_primaries(&self, draft: &mut Draft) -> bool {
+    pub(super) fn awaits_new_primaries(&self, draft: &mut Draft) -> bool {
         if !self.publisher.has_primary_blocks() {
             return false;
         }

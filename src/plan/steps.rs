@@ -9,7 +9,6 @@ use super::draft::{DONE, Detail, Draft, Made, NEXT, Step};
 use super::subject::Subject;
 use crate::model::claim::Claim;
 use crate::model::plan::{Lasting, Scope, Unmet, Wait};
-use crate::model::share::Share;
 use crate::net::cidr::Cidr;
 
 impl Subject<'_> {
@@ -35,9 +34,9 @@ impl Subject<'_> {
         self.grow_or_keep(draft)?;
         self.publish_more(draft, publishable, &imminent);
         self.query_use(draft);
-        self.grow_by_pods(draft);
-        self.replace_leaving_blocks(draft);
-        self.reclaim_last(draft)
+        self.grow_for_pods(draft);
+        self.claim_replacements(draft);
+        self.reclaim(draft)
     }
 
     /// The last step, if there is something to send. The node may lack blocks all the same.
@@ -62,8 +61,7 @@ impl Subject<'_> {
                 return BTreeSet::new();
             }
         }
-        self.note_unmet(&mut draft);
-        draft.unmet
+        self.unmet_by_pools(&mut draft)
     }
 
     /// Notes the findings about the published blocks of a served node.
@@ -79,12 +77,6 @@ impl Subject<'_> {
         if self.publisher.shows_use() && !self.publisher.use_is_known(self.carrier) {
             draft.note_lasting(Lasting::UseUnknown);
         }
-    }
-
-    fn leave_to_others(&self, draft: &mut Draft) -> Step {
-        let Some(finding) = self.why_left_alone() else { return NEXT };
-        Self::leave_alone(draft, finding);
-        DONE
     }
 
     fn clear_answers_and_keep_blocks(&self, draft: &mut Draft) -> Step {
@@ -106,14 +98,6 @@ impl Subject<'_> {
             return ControlFlow::Break(Made::Waits(Wait::Answer));
         }
         NEXT
-    }
-
-    fn await_supported_agent(&self, draft: &mut Draft) -> Step {
-        if self.has_supported_agent() {
-            return NEXT;
-        }
-        self.wait_for_upgrade(draft);
-        DONE
     }
 
     /// A carrier that shows nothing of ours gets all blocks that may be in use, or none.
@@ -141,7 +125,9 @@ impl Subject<'_> {
         if self.is_served() || !self.can_start_with(publishable) {
             return NEXT;
         }
-        self.publish_first(draft, publishable);
+        if !self.awaits_new_primaries(draft) {
+            self.publish(draft, publishable);
+        }
         DONE
     }
 
@@ -155,8 +141,7 @@ impl Subject<'_> {
     fn grow_or_keep(&self, draft: &mut Draft) -> Step {
         self.grow(draft);
         if self.is_served() && draft.requests.is_empty() && !draft.unmet.is_empty() {
-            let unmet: Vec<Share> = draft.unmet.iter().map(|unmet| unmet.share().clone()).collect();
-            self.keep_irreplaceable_blocks(draft, &unmet);
+            self.keep_irreplaceable_blocks(draft);
         }
         draft.end_if_any_request()
     }
@@ -170,24 +155,5 @@ impl Subject<'_> {
         let replacements = self.replacement_blocks(imminent);
         publishable.retain(|claim| !replacements.contains(&claim.cidr));
         self.publish(draft, &publishable);
-    }
-
-    fn grow_by_pods(&self, draft: &mut Draft) {
-        if draft.requests.is_empty() && draft.unmet.is_empty() {
-            self.grow_for_pods(draft);
-        }
-    }
-
-    fn replace_leaving_blocks(&self, draft: &mut Draft) {
-        let lacks_nothing = draft.requests.is_empty() && draft.unmet.is_empty();
-        if lacks_nothing && self.is_served() && !self.world.freeze().stops_reclaim() {
-            self.claim_replacements(draft);
-        }
-    }
-
-    /// Every shortage of the node comes first.
-    fn reclaim_last(&self, draft: &mut Draft) -> Step {
-        draft.end_if_any_request()?;
-        self.reclaim(draft)
     }
 }

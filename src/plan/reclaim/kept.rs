@@ -29,13 +29,14 @@ impl<'a> Subject<'a> {
         self.keep(draft, kept);
     }
 
-    /// Keeps one block of each of these shares, because the node needs addresses that its pools can't give.
-    pub(in crate::plan) fn keep_irreplaceable_blocks(&self, draft: &mut Draft, shares: &[Share]) {
+    /// Keeps one block of each share in which the node needs addresses that its pools can't give.
+    pub(in crate::plan) fn keep_irreplaceable_blocks(&self, draft: &mut Draft) {
         if self.publisher.removes_with_query() {
             // Its agent gives no more addresses of it to new pods, whether or not the claim is held again.
             return;
         }
-        let kept = shares.iter().filter_map(|share| self.needed(share)).map(|claim| claim.cidr).collect();
+        let kept = draft.unmet.iter().filter_map(|unmet| self.needed(unmet.share()));
+        let kept = kept.map(|claim| claim.cidr).collect();
         self.keep(draft, kept);
     }
 

@@ -52,6 +52,7 @@ impl<'a> Subject<'a> {
     /// Continues the drains of the node and starts others. This is the last step of a decision: every shortage of the
     /// node comes first.
     pub(super) fn reclaim(&self, draft: &mut Draft) -> Step {
+        draft.end_if_any_request()?;
         if !self.is_served() && !self.claims().any(is_released) {
             return NEXT;
         }
