@@ -207,13 +207,13 @@ fn both_published(world: &World, claim: &Claim) -> Vec<Finding> {
     findings.collect()
 }
 
-/// What becomes of a claim that is Releasing.
-enum NextOfReleasing {
+/// What becomes of a claim that was released.
+enum NextOfReleased {
     /// It is held again, for the Node of this uid.
     HeldFor(Uid),
     /// Another decision or a read comes first.
     Undecided,
-    /// It cools once its block is proven absent.
+    /// It continues on its way to be free.
     Continues,
 }
 
@@ -224,63 +224,63 @@ fn advance_releasing(world: &World, publisher: &Publisher, draft: &mut Draft, cl
         Reason::Reclaimed => next_if_reclaimed(world, publisher, claim),
     };
     match next {
-        NextOfReleasing::HeldFor(uid) => {
+        NextOfReleased::HeldFor(uid) => {
             draft.change_claim(claim, ClaimChange::Hold(uid));
         }
-        NextOfReleasing::Undecided => {}
-        NextOfReleasing::Continues => cool_if_off(world, publisher, draft, claim, reason),
+        NextOfReleased::Undecided => {}
+        NextOfReleased::Continues => cool_if_off(world, publisher, draft, claim, reason),
     }
 }
 
 /// The Node for which a claim was released may have returned.
-fn next_if_node_gone(world: &World, draft: &mut Draft, claim: &Claim) -> NextOfReleasing {
-    let Some(node) = world.node(&claim.node) else { return NextOfReleasing::Continues };
+fn next_if_node_gone(world: &World, draft: &mut Draft, claim: &Claim) -> NextOfReleased {
+    let Some(node) = world.node(&claim.node) else { return NextOfReleased::Continues };
     match presence(world, draft, claim) {
-        Some(Presence::Is(uid)) if uid == node.uid => NextOfReleasing::HeldFor(uid),
+        Some(Presence::Is(uid)) if uid == node.uid => NextOfReleased::HeldFor(uid),
         // The watch of Nodes has not shown the deletion yet.
-        Some(Presence::Gone) => NextOfReleasing::Continues,
-        Some(Presence::Is(_) | Presence::Unreadable) | None => NextOfReleasing::Undecided,
+        Some(Presence::Gone) => NextOfReleased::Continues,
+        Some(Presence::Is(_) | Presence::Unreadable) | None => NextOfReleased::Undecided,
     }
 }
 
 /// The claim of an abandoned block, or of one that was never published.
-fn next_if_unused(world: &World, publisher: &Publisher, draft: &mut Draft, claim: &Claim) -> NextOfReleasing {
+fn next_if_unused(world: &World, publisher: &Publisher, draft: &mut Draft, claim: &Claim) -> NextOfReleased {
     match world.node(&claim.node) {
         // Its absence can't be proven any more. It leaves as the block of a lost node.
         None if presence(world, draft, claim) == Some(Presence::Gone) => {
-            NextOfReleasing::HeldFor(claim.node_uid.clone())
+            NextOfReleased::HeldFor(claim.node_uid.clone())
         }
-        None => NextOfReleasing::Undecided,
+        None => NextOfReleased::Undecided,
         Some(node) => {
             let is_leaving = abandoned::is_leaving(world, publisher, claim)
                 || was_never_published(world, publisher, claim);
             if is_leaving && node.uid == claim.node_uid {
-                NextOfReleasing::Continues
+                NextOfReleased::Continues
             } else {
                 // It may have been published and no user gave it up; or it is in use after all, or its Node is another
                 // one.
-                NextOfReleasing::HeldFor(node.uid.clone())
+                NextOfReleased::HeldFor(node.uid.clone())
             }
         }
     }
 }
 
 /// Only the word of its agent lets a block leave before its node does, and the CiliumNode carries that word.
-fn next_if_reclaimed(world: &World, publisher: &Publisher, claim: &Claim) -> NextOfReleasing {
+fn next_if_reclaimed(world: &World, publisher: &Publisher, claim: &Claim) -> NextOfReleased {
     // A replica with an old view may have started this. The claim is held for its own Node object. A read then
     // decides whether another Node has replaced that one.
-    if world.carrier(&claim.node).is_none() {
-        return NextOfReleasing::HeldFor(claim.node_uid.clone());
-    }
-    let Some(node) = world.node(&claim.node) else { return NextOfReleasing::Continues };
+    let Some(carrier) = world.carrier(&claim.node) else {
+        return NextOfReleased::HeldFor(claim.node_uid.clone());
+    };
+    let Some(node) = world.node(&claim.node) else { return NextOfReleased::Continues };
     if must_be_removed(world, publisher, claim) {
-        return NextOfReleasing::Undecided;
+        return NextOfReleased::Undecided;
     }
-    // A version later than the move shows that the agent does not release it.
-    if is_without_consent(world, publisher, claim) {
-        return NextOfReleasing::HeldFor(node.uid.clone());
+    // A version of the carrier later than the move shows the block without the consent of its agent.
+    if publisher.leaving(carrier, claim) == Leaving::NoConsent {
+        return NextOfReleased::HeldFor(node.uid.clone());
     }
-    NextOfReleasing::Continues
+    NextOfReleased::Continues
 }
 
 /// The block of a released claim cools as soon as three facts hold: it is proven absent, no pod has an address of it,
@@ -302,13 +302,6 @@ fn cool_if_off(world: &World, publisher: &Publisher, draft: &mut Draft, claim: &
     }
 }
 
-/// Whether the agent of a released claim no longer consents. Then a version of the carrier later than the move shows
-/// the block without the consent.
-fn is_without_consent(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
-    let carrier = world.carrier(&claim.node);
-    carrier.is_some_and(|carrier| publisher.leaving(carrier, claim) == Leaving::NoConsent)
-}
-
 fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
     publisher.absence(Removal {
         claim,
@@ -326,15 +319,11 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
         // because no finalizer of ours would keep this claim.
         return;
     }
-    if let (Reason::NodeGone, Some(node)) = (reason, world.node(&claim.node)) {
-        match presence(world, draft, claim) {
-            Some(Presence::Is(uid)) if uid == node.uid => {
-                draft.change_claim(claim, ClaimChange::Hold(uid));
-                return;
-            }
-            // The watch of Nodes has not shown the deletion yet.
-            Some(Presence::Gone) => {}
-            Some(Presence::Is(_) | Presence::Unreadable) | None => return,
+    if reason == Reason::NodeGone {
+        match next_if_node_gone(world, draft, claim) {
+            NextOfReleased::HeldFor(uid) => return draft.change_claim(claim, ClaimChange::Hold(uid)),
+            NextOfReleased::Undecided => return,
+            NextOfReleased::Continues => {}
         }
     }
     draft.cooling.push(claim.cidr);
