@@ -12,7 +12,7 @@ use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::plan::{Lasting, Wait};
-use crate::model::request::{Read, Request, Write};
+use crate::model::request::{Read, Request, UsageQuery, Write};
 use crate::model::revision::Revision;
 use crate::model::share::Share;
 use crate::net::cidr::Cidr;
@@ -149,11 +149,15 @@ impl<'a> Subject<'a> {
     /// Removes a usage query that is answered and no longer needed.
     pub(super) fn clear_answer(&self, draft: &mut Draft) {
         let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier) else { return };
-        if self.answer_is_needed() {
-            return;
+        if !self.answer_is_needed() {
+            self.write_query(draft, clear);
         }
+    }
+
+    /// Adds this write, unless the last patch of the CiliumNode was too recent.
+    pub(super) fn write_query(&self, draft: &mut Draft, query: UsageQuery) {
         if !self.is_too_soon(draft) {
-            draft.requests.push(Write::UsageQuery(clear).into());
+            draft.requests.push(Write::UsageQuery(query).into());
         }
     }
 
@@ -165,8 +169,8 @@ impl<'a> Subject<'a> {
     pub(super) fn query_use(&self, draft: &mut Draft) {
         let QueryState::Possible(ask) = self.publisher.usage_query(self.carrier) else { return };
         let Some(due) = self.query_due(draft) else { return };
-        if !draft.waits_until(due) && draft.requests.is_empty() && !self.is_too_soon(draft) {
-            draft.requests.push(Write::UsageQuery(ask).into());
+        if !draft.waits_until(due) && draft.requests.is_empty() {
+            self.write_query(draft, ask);
         }
     }
 

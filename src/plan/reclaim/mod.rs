@@ -167,9 +167,7 @@ impl<'a> Subject<'a> {
         match self.publisher.usage_query(self.carrier) {
             QueryState::Open(_) => self.query_after_silence(draft),
             QueryState::Answered(clear) => {
-                if !self.is_too_soon(draft) {
-                    draft.requests.push(Write::UsageQuery(clear).into());
-                }
+                self.write_query(draft, clear);
                 DONE
             }
             QueryState::Possible(_) | QueryState::None => self.withdraw(draft, WithdrawalStep::Fence, blocks),
@@ -198,10 +196,8 @@ impl<'a> Subject<'a> {
         let free: Vec<Cidr> = empty.iter().copied().filter(|block| !pods.use_any_of(*block)).collect();
         if free.is_empty() {
             // The answer omits a pod that has an address. The query is repeated later.
-            if let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier)
-                && !self.is_too_soon(draft)
-            {
-                draft.requests.push(Write::UsageQuery(clear).into());
+            if let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier) {
+                self.write_query(draft, clear);
             }
             draft.wake_at(draft.now.uptime + draft.policy.query_interval);
             return DONE;
@@ -318,9 +314,7 @@ impl<'a> Subject<'a> {
         if next.is_some_and(|next| draft.waits_until(next)) {
             return NEXT;
         }
-        if !self.is_too_soon(draft) {
-            draft.requests.push(Write::UsageQuery(write).into());
-        }
+        self.write_query(draft, write);
         DONE
     }
 

@@ -36,6 +36,25 @@ impl<'a> Subject<'a> {
         rest.capacity >= self.publisher.minimum_for_start(self.carrier, share)
             && !self.publisher.is_short(rest, self.expand_of(share))
     }
+
+    /// As many of these blocks of a share as the node can do without, in this order, when it lacks `gone` too.
+    pub(super) fn dispensable_of(
+        &self,
+        share: &Share,
+        blocks: &[&'a Claim],
+        mut gone: BTreeSet<Cidr>,
+    ) -> Vec<&'a Claim> {
+        let mut dispensable = Vec::new();
+        for claim in blocks {
+            gone.insert(claim.cidr);
+            if self.can_do_without(share, &gone) {
+                dispensable.push(*claim);
+            } else {
+                gone.remove(&claim.cidr);
+            }
+        }
+        dispensable
+    }
 }
 
 /// Whether a node with this demand in a share has a surplus block that offers this number of addresses. All addresses

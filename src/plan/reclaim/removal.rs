@@ -161,13 +161,25 @@ impl<'a> Subject<'a> {
         draft.end_if_any_request()
     }
 
-    /// The blocks of these that the node can do without. Claims replacements for the others first.
+    /// The blocks of these that the node can do without. For the others it claims replacements first, if its pools
+    /// have enough.
     fn choose_dispensable(&self, draft: &mut Draft, blocks: &[&'a Claim]) -> Step<Vec<&'a Claim>> {
         let mut chosen: Vec<&Claim> = Vec::new();
         for share in self.shares() {
-            let of_share: Vec<&Claim> =
-                blocks.iter().copied().filter(|claim| self.is_of(claim, &share)).collect();
-            chosen.extend(self.dispensable_or_replaced(draft, &share, &of_share));
+            let dispensable = self.dispensable(&share, blocks);
+            let of_share = blocks.iter().filter(|claim| self.is_of(claim, &share));
+            let needed = of_share.filter(|claim| !dispensable.contains(claim));
+            let needed: Vec<Cidr> = needed.map(|claim| claim.cidr).collect();
+            if !needed.is_empty() {
+                let gone = dispensable.iter().map(|claim| claim.cidr);
+                let gone: BTreeSet<Cidr> = gone.chain(self.absent_from_carrier(&share)).collect();
+                let mut sets = std::iter::once(&needed[..]).chain(needed.chunks(1));
+                let _ = sets.any(|more| {
+                    let leaving: BTreeSet<Cidr> = gone.iter().chain(more).copied().collect();
+                    self.claim_all_replacements(draft, &share, &leaving, Phase::Served)
+                });
+            }
+            chosen.extend(dispensable);
         }
         draft.end_if_any_request()?;
         ControlFlow::Continue(chosen)
@@ -225,41 +237,10 @@ impl<'a> Subject<'a> {
         replacements
     }
 
-    /// The blocks of these that the node can do without in a share. For the others it claims replacements, if its
-    /// pools have enough.
-    fn dispensable_or_replaced(
-        &self,
-        draft: &mut Draft,
-        share: &Share,
-        blocks: &[&'a Claim],
-    ) -> Vec<&'a Claim> {
-        let dispensable = self.dispensable(share, blocks);
-        if dispensable.len() < blocks.len() {
-            let gone: BTreeSet<Cidr> =
-                dispensable.iter().map(|claim| claim.cidr).chain(self.absent_from_carrier(share)).collect();
-            let with = |more: &[&Claim]| -> BTreeSet<Cidr> {
-                gone.iter().copied().chain(more.iter().map(|claim| claim.cidr)).collect()
-            };
-            let needed = blocks.iter().filter(|claim| !gone.contains(&claim.cidr));
-            let mut sets = std::iter::once(with(blocks)).chain(needed.map(|claim| with(&[claim])));
-            let _ = sets.any(|leaving| self.claim_all_replacements(draft, share, &leaving, Phase::Served));
-        }
-        dispensable
-    }
-
     /// As many of these blocks of a share as the node can do without, with the blocks that it holds now.
     fn dispensable(&self, share: &Share, blocks: &[&'a Claim]) -> Vec<&'a Claim> {
-        let mut gone: BTreeSet<Cidr> = self.absent_from_carrier(share).collect();
-        let mut dispensable = Vec::new();
-        for claim in blocks {
-            gone.insert(claim.cidr);
-            if self.can_do_without(share, &gone) {
-                dispensable.push(*claim);
-            } else {
-                gone.remove(&claim.cidr);
-            }
-        }
-        dispensable
+        let of_share: Vec<&Claim> = blocks.iter().copied().filter(|claim| self.is_of(claim, share)).collect();
+        self.dispensable_of(share, &of_share, self.absent_from_carrier(share).collect())
     }
 
     /// The held blocks of a share that must leave and that the carrier does not show. They replace nothing.
@@ -297,11 +278,8 @@ impl<'a> Subject<'a> {
             .filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
             .filter(|claim| !pods.use_any_of(claim.cidr))
             .collect();
-        let of_share = |share: &Share| -> Vec<&'a Claim> {
-            unused.iter().copied().filter(|claim| self.is_of(claim, share)).collect()
-        };
         let shares = self.shares();
-        let dispensable = shares.iter().flat_map(|share| self.dispensable(share, &of_share(share)));
+        let dispensable = shares.iter().flat_map(|share| self.dispensable(share, &unused));
         dispensable.map(|claim| claim.cidr).collect()
     }
 

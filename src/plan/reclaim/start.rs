@@ -65,11 +65,7 @@ impl<'a> Subject<'a> {
 
     /// Whether a block of the node was kept recently. Then none starts draining.
     pub(super) fn was_kept_recently(&self, draft: &mut Draft) -> bool {
-        let until = self.drains_paused_until(draft);
-        if let Some(until) = until {
-            draft.wake_at(until);
-        }
-        until.is_some()
+        self.drains_paused_until(draft).is_some_and(|until| draft.waits_until(until))
     }
 
     /// The time until which no block starts draining because one was kept.
@@ -102,17 +98,7 @@ impl<'a> Subject<'a> {
     fn drains_to_start(&self, share: &Share) -> Vec<&'a Claim> {
         let mut able: Vec<&Claim> = self.can_leave_of(share).collect();
         able.sort_by_key(|claim| (self.publisher.n_used_in(self.carrier, claim.cidr), claim.cidr));
-        let mut gone = BTreeSet::new();
-        let mut leaving = Vec::new();
-        for claim in able {
-            gone.insert(claim.cidr);
-            if self.can_do_without(share, &gone) {
-                leaving.push(claim);
-            } else {
-                gone.remove(&claim.cidr);
-            }
-        }
-        leaving
+        self.dispensable_of(share, &able, BTreeSet::new())
     }
 
     /// The block that the node has not needed for as long as its pool says. Notes whether there is a surplus block.
