@@ -2,7 +2,6 @@
 //! others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use kube_core::{Expression, SelectorExt};
 
@@ -59,7 +58,8 @@ pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
             ten_of(world.pools_for(node, share).map(|pool| &pool.name))
         );
     }
-    let pools = world.pools_for(node, share).map(|pool| NoBlock { world, pool, family });
+    let pools = world.pools_for(node, share);
+    let pools = pools.map(|pool| format!("pool {} ({})", pool.name, why_none_of(world, pool, family)));
     let is_closed = |pool: &Pool| of_no_free_block(world, pool, family) == WhyNot::Cordoned;
     let remedy = if world.pools_for(node, share).all(is_closed) {
         "set `state: Active` on a CIDR of one of its pools"
@@ -74,32 +74,15 @@ pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
 }
 
 /// Why a pool gives no block of a family to a node that asks.
-struct NoBlock<'a> {
-    world: &'a World,
-    pool: &'a Pool,
-    family: Family,
-}
-
-impl NoBlock<'_> {
-    fn widest(&self) -> u8 {
-        self.world.reader().widest_block(self.family)
-    }
-}
-
-impl fmt::Display for NoBlock<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let free = self.world.ledger().free_blocks(&self.pool.name, self.family);
-        let why = match free {
-            None => WhyNot::NoSuchFamily.to_string(),
-            Some(_) if self.pool.is_wider(self.family, self.widest()) => {
-                WhyNot::TooWide(self.widest()).to_string()
-            }
-            Some(free) if free.free_count() > 0 => {
-                "no free block has a usable address or fits within perNode of the node".to_owned()
-            }
-            Some(_) => of_no_free_block(self.world, self.pool, self.family).to_string(),
-        };
-        write!(f, "pool {} ({why})", self.pool.name)
+fn why_none_of(world: &World, pool: &Pool, family: Family) -> String {
+    let widest = world.reader().widest_block(family);
+    match world.ledger().free_blocks(&pool.name, family) {
+        None => WhyNot::NoSuchFamily.to_string(),
+        Some(_) if pool.is_wider(family, widest) => WhyNot::TooWide(widest).to_string(),
+        Some(free) if free.free_count() > 0 => {
+            "no free block has a usable address or fits within perNode of the node".to_owned()
+        }
+        Some(_) => of_no_free_block(world, pool, family).to_string(),
     }
 }
 
@@ -124,7 +107,8 @@ pub fn why_no_pool(world: &World, node: &NodeName) -> String {
     }
     let no_labels = BTreeMap::new();
     let labels = world.node(node).map_or(&no_labels, |node| &node.labels);
-    let pools = world.pool_objects().map(|object| NotSelected { object, labels });
+    let pools = world.pool_objects();
+    let pools = pools.map(|object| format!("pool {} ({})", object.name, why_not_selected(object, labels)));
     format!(
         "no pool selects it: {}; label it, or create a pool that selects it: {}",
         describe_labels(world, labels),
@@ -149,26 +133,16 @@ fn describe_labels(world: &World, labels: &BTreeMap<String, String>) -> String {
     format!("its labels are {}", ten_of(labels.into_iter().map(|(key, value)| format!("{key}={value}"))))
 }
 
-/// Why a pool does not select a node.
-struct NotSelected<'a> {
-    object: &'a PoolObject,
-    labels: &'a BTreeMap<String, String>,
-}
-
-impl fmt::Display for NotSelected<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pool {} ", self.object.name)?;
-        let Ok(pool) = &self.object.pool else {
-            return f.write_str("(unreadable)");
-        };
-        let Some(term) = pool.selector.clone().into_iter().find(|term| !term.matches(self.labels)) else {
-            return f.write_str("(selects the node)");
-        };
-        let key = key_of(&term);
-        match self.labels.get(key) {
-            Some(value) => write!(f, "(needs `{term}`; the node has {key}={value})"),
-            None => write!(f, "(needs `{term}`; the node has no label {key})"),
-        }
+/// Why a pool does not select a node with these labels.
+fn why_not_selected(object: &PoolObject, labels: &BTreeMap<String, String>) -> String {
+    let Ok(pool) = &object.pool else { return "unreadable".to_owned() };
+    let Some(term) = pool.selector.clone().into_iter().find(|term| !term.matches(labels)) else {
+        return "selects the node".to_owned();
+    };
+    let key = key_of(&term);
+    match labels.get(key) {
+        Some(value) => format!("needs `{term}`; the node has {key}={value}"),
+        None => format!("needs `{term}`; the node has no label {key}"),
     }
 }
 
