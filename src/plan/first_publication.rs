@@ -102,7 +102,7 @@ impl Subject<'_> {
         if !is_in_use {
             return None;
         }
-        let why = match may_publish(self.world, self.node, known) {
+        Some(match may_publish(self.world, self.node, known) {
             Ok(()) => return None,
             Err(NotPublishable::State) => format!("is {}", claim.state),
             Err(NotPublishable::OtherNodeObject) => "is held for an earlier Node of this name".to_owned(),
@@ -115,7 +115,6 @@ impl Subject<'_> {
             Err(NotPublishable::PodIpPool(name, misfit)) => {
                 format!("is unfit: CiliumPodIPPool {name} {misfit}")
             }
-        };
-        Some(why)
+        })
     }
 }

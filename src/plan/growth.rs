@@ -178,20 +178,16 @@ impl<'a> Subject<'a> {
         self.growths(draft).into_iter().filter_map(|growth| growth.unmet).collect()
     }
 
-    /// Whether the carrier has a block under this name, so that the first grant under it is over.
-    fn phase(&self, pod_ip_pool: Option<&PodIpPoolName>) -> Phase {
-        let is_served = self.world.is_served_under(&self.node.name, pod_ip_pool);
-        if is_served { Phase::Served } else { Phase::FirstGrant }
-    }
-
     /// The growth of each share of the node. A share for which no pool selects the node does not grow.
     fn growths(&self, draft: &mut Draft) -> Vec<Growth<'a>> {
-        let without = BTreeSet::new();
         let mut growths = Vec::new();
         for share in self.shares() {
             let Some(first) = self.first_pool(&share) else { continue };
-            let (phase, demand) = (self.phase(share.pod_ip_pool.as_ref()), self.demand(&share));
-            growths.push(self.grow_share(draft, share, first, phase, demand, &without));
+            // The first grant is over as soon as the carrier has a block under this name.
+            let is_served = self.world.is_served_under(&self.node.name, share.pod_ip_pool.as_ref());
+            let phase = if is_served { Phase::Served } else { Phase::FirstGrant };
+            let demand = self.demand(&share);
+            growths.push(self.grow_share(draft, share, first, phase, demand, &BTreeSet::new()));
         }
         growths
     }

@@ -1,6 +1,7 @@
 //! Which draining blocks are kept after all. They are held again, and get their addresses back.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::model::claim::Claim;
 use crate::model::plan::Lasting;
@@ -62,16 +63,13 @@ impl<'a> Subject<'a> {
         let is_down = self.world.agent_on(&self.node.name).is_err();
         // The version of an agent that does not run is unknown.
         let version_forbids = !is_down && !self.may_reclaim(draft.policy);
+        let awaited = self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited));
+        let is_overdue =
+            |since: Duration| since + draft.policy.query_interval * ANSWERS_WITHIN <= draft.now.uptime;
         // A mark that exists when an agent starts keeps a pod from being restored. No pod should have the address,
         // but nothing should rely on that for long.
-        let is_marked_in_vain = *drain == Drain::Asked && (is_down || self.is_overdue(draft));
+        let is_marked_in_vain = *drain == Drain::Asked && (is_down || awaited.is_some_and(is_overdue));
         version_forbids || is_marked_in_vain
-    }
-
-    /// Whether the agent has been silent for so long that its answer is not awaited any more.
-    fn is_overdue(&self, draft: &Draft) -> bool {
-        let awaited = self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited));
-        awaited.is_some_and(|since| since + draft.policy.query_interval * ANSWERS_WITHIN <= draft.now.uptime)
     }
 
     /// The block that a node gets back because the remaining blocks do not suffice. It is the most used one, which

@@ -17,7 +17,7 @@ use super::draft::{DONE, Draft, NEXT, Step};
 use super::policy::Policy;
 use super::publishable::may_publish;
 use super::subject::Subject;
-use crate::model::agent::{AgentPod, Look, PodsOnNode, UseUnknown};
+use crate::model::agent::{AgentPod, Look, PodsOnNode};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::plan::Lasting;
 use crate::model::request::{ClaimChange, Read, Request, Withdrawal, WithdrawalStep, Write};
@@ -351,10 +351,5 @@ impl<'a> Subject<'a> {
         } else {
             Read::ClaimsOf(self.node.name.clone()).into()
         });
-    }
-
-    /// Whether a usage query could help: this process has not seen the agent report its use.
-    fn may_query(&self) -> bool {
-        matches!(self.world.use_of(&self.node.name), Err(UseUnknown::NotSeen | UseUnknown::Silent))
     }
 }

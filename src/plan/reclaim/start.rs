@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::TURN;
 use super::need::is_surplus;
+use crate::model::agent::UseUnknown;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
@@ -35,11 +36,11 @@ impl<'a> Subject<'a> {
         {
             return NEXT;
         }
-        if self.may_query() {
-            return self.send_query(draft);
-        }
-        if self.world.use_of(&self.node.name).is_err() {
-            return NEXT;
+        match self.world.use_of(&self.node.name) {
+            Ok(_) => {}
+            // This process has not seen the agent report its use.
+            Err(UseUnknown::NotSeen | UseUnknown::Silent) => return self.send_query(draft),
+            Err(UseUnknown::NoCarrier | UseUnknown::NoAgent(_)) => return NEXT,
         }
         let mut chosen: Vec<&Claim> = shares.iter().flat_map(|share| self.drains_to_start(share)).collect();
         chosen.extend(surplus);
