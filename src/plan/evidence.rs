@@ -12,23 +12,18 @@ use crate::world::World;
 
 /// Whether the carrier of the claim's node carries any address of the block.
 pub(super) fn is_carried(world: &World, claim: &Claim) -> bool {
-    let Some(carrier) = world.carrier(&claim.node) else {
-        return false;
-    };
-    world.reader().carries(carrier, claim.cidr)
-        || !without_other_claims(world, world.reader().offered_in(carrier, claim.cidr), claim, carrier)
-            .is_empty()
-}
-
-/// Whether the agent of the claim's node uses an address of the block.
-fn is_used(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
-    !without_other_claims(world, world.reader().used_in(carrier, claim.cidr), claim, carrier).is_empty()
+    let reader = world.reader();
+    world.carrier(&claim.node).is_some_and(|carrier| {
+        reader.carries(carrier, claim.cidr)
+            || any_is_of(world, claim, carrier, reader.offered_in(carrier, claim.cidr))
+    })
 }
 
 /// Whether the present carrier shows anything of the block: it carries it, or its agent uses an address of it.
 pub(super) fn is_carried_or_used(world: &World, claim: &Claim) -> bool {
-    is_carried(world, claim)
-        || world.carrier(&claim.node).is_some_and(|carrier| is_used(world, claim, carrier))
+    let used = |carrier: Carrier<'_>| world.reader().used_in(carrier, claim.cidr);
+    let is_used = |carrier: Carrier<'_>| any_is_of(world, claim, carrier, used(carrier));
+    is_carried(world, claim) || world.carrier(&claim.node).is_some_and(is_used)
 }
 
 /// Whether the block of a claim was never published. Then three facts hold: the carrier has other, immutable CIDRs;
@@ -46,17 +41,12 @@ pub(super) fn was_never_published(world: &World, publisher: &Publisher, claim: &
     })
 }
 
-/// `addresses` without those of other published claims of the same node.
-fn without_other_claims(
-    world: &World,
-    mut addresses: AddressSet,
-    claim: &Claim,
-    carrier: Carrier<'_>,
-) -> AddressSet {
+/// Whether any of these addresses is there because of this claim, and not of another published one of the same node.
+fn any_is_of(world: &World, claim: &Claim, carrier: Carrier<'_>, mut addresses: AddressSet) -> bool {
     for other in world.overlapping(claim).map(|known| &known.claim) {
         if other.node == claim.node && world.reader().carries(carrier, other.cidr) {
             addresses.remove_cidr(other.cidr);
         }
     }
-    addresses
+    !addresses.is_empty()
 }

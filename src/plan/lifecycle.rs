@@ -52,9 +52,7 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft) {
     for known in claims {
         let claim = &known.claim;
         match claim.state {
-            ClaimState::Held | ClaimState::Draining(_) => {
-                advance_held(world, publisher, draft, known);
-            }
+            ClaimState::Held | ClaimState::Draining(_) => advance_held(world, publisher, draft, known),
             ClaimState::Releasing(reason) => advance_releasing(world, publisher, draft, claim, reason),
             ClaimState::Cooling(reason) => advance_cooling(world, draft, claim, reason),
         }

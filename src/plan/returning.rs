@@ -10,10 +10,8 @@ use super::draft::Draft;
 use super::subject::Subject;
 use crate::model::claim::ClaimState;
 use crate::model::plan::Wait;
-use crate::model::share::Share;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::Phase;
-use crate::world::KnownClaim;
 
 impl Subject<'_> {
     /// Claims a new primary block in each family in which the node holds only draining blocks. Returns whether the
@@ -33,7 +31,14 @@ impl Subject<'_> {
             if draining.is_empty() {
                 continue;
             }
-            match self.new_primary(&share, &draining) {
+            let mut claims = self.world.claims_of(&self.node.name);
+            let beside_draining = claims.find(|known| {
+                let claim = &known.claim;
+                claim.state == ClaimState::Held
+                    && self.is_of(claim, &share)
+                    && !draining.contains(&claim.cidr)
+            });
+            match beside_draining {
                 Some(known) if known.shown => {}
                 Some(_) => {
                     draft.wait_for(Wait::Answer);
@@ -47,14 +52,5 @@ impl Subject<'_> {
             }
         }
         waits || !draft.requests.is_empty()
-    }
-
-    /// A held claim of the share beside the draining ones.
-    fn new_primary(&self, share: &Share, draining: &BTreeSet<Cidr>) -> Option<&KnownClaim> {
-        let mut claims = self.world.claims_of(&self.node.name);
-        claims.find(|known| {
-            let claim = &known.claim;
-            claim.state == ClaimState::Held && self.is_of(claim, share) && !draining.contains(&claim.cidr)
-        })
     }
 }
