@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::model::claim::{Claim, ClaimState};
-use crate::model::pool::{Expand, Pool, Reclaim};
+use crate::model::pool::{Expand, Reclaim};
 use crate::model::share::Share;
 use crate::net::cidr::Cidr;
 use crate::plan::subject::{FirstPool, Subject};
@@ -59,8 +59,7 @@ impl<'a> Subject<'a> {
 
 /// Whether a node with this demand in a share has a surplus block that offers this number of addresses. All addresses
 /// in use count, also those of that block.
-pub(super) fn is_surplus(demand: Demand, offered: u128, reclaim: Reclaim, first: Option<&Pool>) -> bool {
-    let expand = first.map_or(Expand::DEFAULT, |pool| pool.expand);
+pub(super) fn is_surplus(demand: Demand, offered: u128, reclaim: Reclaim, expand: Expand) -> bool {
     let rest = Demand { capacity: demand.capacity.saturating_sub(offered), ..demand };
     rest.used.saturating_mul(100) < rest.capacity.saturating_mul(u128::from(reclaim.used_below))
         && rest.free() > u128::from(expand.free_below).saturating_mul(2)
@@ -92,7 +91,7 @@ mod tests {
             (34, 1, 16, true),
             (32, 0, 32, false),
         ] {
-            let found = is_surplus(demand(capacity, used), offered, reclaim(40), None);
+            let found = is_surplus(demand(capacity, used), offered, reclaim(40), EXPAND);
             assert_eq!(found, surplus, "{used} of {capacity} without {offered}");
         }
     }
@@ -105,7 +104,7 @@ mod tests {
             used_below in 0u32..80,
         ) {
             let demand = Demand { capacity, used, unavailable: 0 };
-            if is_surplus(demand, offered, reclaim(used_below), None) {
+            if is_surplus(demand, offered, reclaim(used_below), EXPAND) {
                 let rest = Demand { capacity: capacity - offered, used: used + more, unavailable: 0 };
                 prop_assert!(rest.free() >= u128::from(EXPAND.free_below));
                 let as_before = Demand { used, ..rest };

@@ -17,7 +17,7 @@ use crate::model::share::Share;
 use crate::net::cidr::Cidr;
 use crate::plan::draft::{Draft, NEXT, Step};
 use crate::plan::policy::Policy;
-use crate::plan::subject::{FirstPool, Subject};
+use crate::plan::subject::Subject;
 
 /// The number of query intervals in which no block of a node, the kept one included, starts draining after one was
 /// kept. The cause may last.
@@ -145,14 +145,14 @@ impl<'a> Subject<'a> {
     /// The least used surplus block of a share. Without it, the node would use only a small part of the remaining
     /// blocks.
     fn surplus_of(&self, share: &Share) -> Option<Surplus<'a>> {
-        let first = self.first_pool(share).map(FirstPool::pool);
+        let expand = self.expand_of(share);
         let demand = self.demand_without(share, &BTreeSet::new());
         let held =
             self.occupied().filter(|claim| self.is_of(claim, share) && claim.state == ClaimState::Held);
         let of_pools = held.filter_map(|claim| Some((claim, self.world.pool(&claim.pool)?)));
         let asked = of_pools.filter(|(_, pool)| pool.reclaim.mode != ReclaimMode::Disabled);
         let surplus = asked.filter(|(claim, pool)| {
-            is_surplus(demand, claim.offered_count(), pool.reclaim, first)
+            is_surplus(demand, claim.offered_count(), pool.reclaim, expand)
                 && self.can_do_without(share, &BTreeSet::from([claim.cidr]))
                 && self.publisher.may_leave(self.carrier, claim).is_ok()
         });
