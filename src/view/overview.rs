@@ -104,14 +104,14 @@ pub fn overview(world: &World, plans: &[NodePlan], now: Timestamp) -> Overview {
     let plans: BTreeMap<&NodeName, &NodePlan> = plans.iter().map(|plan| (&plan.node, plan)).collect();
     let mut nodes = NodeTotals::default();
     let (mut first, mut growth) = (BTreeSet::new(), BTreeSet::new());
-    for node in world.nodes() {
-        let waits = plans.get(&node.name).is_some_and(|plan| waits_for_block(plan));
-        let state = tally::node_state(world, &node.name);
-        let is_served = tally::is_served(world, &node.name);
+    let states = tally::node_states(world);
+    for (node, state) in &states {
+        let waits = plans.get(node).is_some_and(|plan| waits_for_block(plan));
+        let is_served = tally::is_served(world, node);
         nodes.all += 1;
-        if state == NodeState::NotLinux {
+        if *state == NodeState::NotLinux {
             nodes.not_linux += 1;
-        } else if state == NodeState::Unselected && !is_served {
+        } else if *state == NodeState::Unselected && !is_served {
             nodes.no_pool += 1;
         } else if is_served {
             nodes.served += 1;
@@ -121,10 +121,10 @@ pub fn overview(world: &World, plans: &[NodePlan], now: Timestamp) -> Overview {
         }
         if waits {
             let waiting = if is_served { &mut growth } else { &mut first };
-            waiting.insert(&node.name);
+            waiting.insert(*node);
         }
     }
-    let tallies = tally::of_all(world);
+    let tallies = tally::of_all(world, &states);
     let pools = tallies.iter().map(|(name, tally)| row(world, name, tally, &first, &growth, now)).collect();
     Overview { nodes, pools, problems: problems(world, &plans, &first, &|_, _| true) }
 }

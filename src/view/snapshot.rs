@@ -68,7 +68,8 @@ pub struct PoolSnapshot {
 #[must_use]
 pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>, now: Timestamp) -> Snapshot {
     let mut snapshot = Snapshot::default();
-    for (name, tally) in tally::of_all(world) {
+    let states = tally::node_states(world);
+    for (name, tally) in tally::of_all(world, &states) {
         let conditions = world
             .pool_object(&name)
             .map(|object| conditions::conditions(world, object, &tally))
@@ -87,16 +88,15 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>, now:
     snapshot.frozen = Switch::ALL.into_iter().map(|switch| (switch, world.freeze().is_on(switch))).collect();
     snapshot.nodes = NodeState::ALL.into_iter().map(|state| (state, 0)).collect();
     snapshot.usage = UseState::ALL.into_iter().map(|state| (state, 0)).collect();
-    for node in world.nodes() {
-        let state = tally::node_state(world, &node.name);
+    for (node, state) in states {
         add(&mut snapshot.nodes, state);
-        for pool in world.pools_of(&node.name) {
-            let lack = tally::lack(world, &node.name, tally::state_for(world, &node.name, state, &pool.name));
+        for pool in world.pools_of(node) {
+            let lack = tally::lack(world, node, tally::state_for(world, node, state, &pool.name));
             if let (Some(lack), Some(pool)) = (lack, snapshot.pools.get_mut(&pool.name)) {
                 add(&mut pool.without_addresses, lack);
             }
         }
-        if let Some(state) = use_state(world, &node.name) {
+        if let Some(state) = use_state(world, node) {
             add(&mut snapshot.usage, state);
         }
     }

@@ -137,12 +137,18 @@ pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
         .any(|claim| world.reader().carries(carrier, claim.cidr))
 }
 
+/// How every node is served. Costs a pass over the nodes.
+#[must_use]
+pub fn node_states(world: &World) -> Vec<(&NodeName, NodeState)> {
+    world.nodes().map(|node| (&node.name, node_state(world, &node.name))).collect()
+}
+
 /// The counts of one pool. Costs a pass over the nodes that it selects and its claims.
 #[must_use]
 pub fn of(world: &World, name: &PoolName) -> Tally {
     let mut tally = Tally::start(world, name);
     for node in world.nodes_of_pool(name) {
-        tally.add_node(world, node, name);
+        tally.add_node(world, node, node_state(world, node), name);
     }
     for known in world.claims_of_pool(name) {
         tally.add_claim(world, &known.claim);
@@ -151,15 +157,15 @@ pub fn of(world: &World, name: &PoolName) -> Tally {
     tally
 }
 
-/// The counts of every pool, in one pass over the nodes and the claims.
+/// The counts of every pool, in one pass over the nodes and the claims. `states` are those of all nodes.
 #[must_use]
-pub fn of_all(world: &World) -> BTreeMap<PoolName, Tally> {
+pub fn of_all(world: &World, states: &[(&NodeName, NodeState)]) -> BTreeMap<PoolName, Tally> {
     let mut tallies: BTreeMap<PoolName, Tally> =
         world.pool_objects().map(|object| (object.name.clone(), Tally::start(world, &object.name))).collect();
-    for node in world.nodes() {
-        for pool in world.pools_of(&node.name) {
+    for (node, state) in states {
+        for pool in world.pools_of(node) {
             if let Some(tally) = tallies.get_mut(&pool.name) {
-                tally.add_node(world, &node.name, &pool.name);
+                tally.add_node(world, node, *state, &pool.name);
             }
         }
     }
@@ -186,8 +192,8 @@ impl Tally {
         tally
     }
 
-    fn add_node(&mut self, world: &World, node: &NodeName, pool: &PoolName) {
-        let state = state_for(world, node, node_state(world, node), pool);
+    fn add_node(&mut self, world: &World, node: &NodeName, state: NodeState, pool: &PoolName) {
+        let state = state_for(world, node, state, pool);
         match state {
             NodeState::Unselected | NodeState::NotLinux => return,
             NodeState::Served => {

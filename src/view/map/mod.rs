@@ -191,7 +191,8 @@ pub fn map(world: &World, at: Timestamp) -> Map {
         Mode::Active(publisher) => Ok(publisher.ipam_mode().as_str().to_owned()),
         Mode::Passive(why) => Err(why.clone()),
     };
-    let pools = tally::of_all(world).into_iter().map(|(name, tally)| of_pool(world, name, &tally)).collect();
+    let tallies = tally::of_all(world, &tally::node_states(world));
+    let pools = tallies.into_iter().map(|(name, tally)| of_pool(world, name, &tally)).collect();
     Map { at, mode, pools }
 }
 
