@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::check::differing;
+use super::index::differing;
 use crate::model::agent::{AgentNews, AgentPod, ContainerStart, NoAgent};
 use crate::model::names::NodeName;
 use crate::model::release::Release;

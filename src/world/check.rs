@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::beside_claims::addresses_of;
+use super::index::differing;
 use super::node_entries::NodeEntry;
 use super::selection::Selectors;
 use super::{SeenCooling, World, readable, reservations};
@@ -246,15 +247,6 @@ impl World {
             found.push(Inconsistency::Unreadable);
         }
     }
-}
-
-/// The keys with different values in the two maps.
-pub(super) fn differing<'a, K: Ord, V: PartialEq>(
-    expected: &'a BTreeMap<K, V>,
-    noted: &'a BTreeMap<K, V>,
-) -> impl Iterator<Item = &'a K> {
-    let keys: BTreeSet<&K> = expected.keys().chain(noted.keys()).collect();
-    keys.into_iter().filter(|key| expected.get(*key) != noted.get(*key))
 }
 
 #[cfg(test)]

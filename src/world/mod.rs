@@ -21,6 +21,7 @@ mod dependents;
 pub mod exporter;
 pub mod frr;
 pub mod gobgp;
+mod index;
 mod look;
 mod looks;
 mod lookup;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::selection::remove;
+use super::index::remove;
 use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::node_config::{NodeConfig, NodeConfigNews, Overrides};
 use crate::publisher::Publisher;

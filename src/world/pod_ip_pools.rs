@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::check::differing;
+use super::index::differing;
 use crate::model::names::PodIpPoolName;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::model::revision::Revision;

@@ -3,12 +3,12 @@
 //! An edit of one pool looks at that pool only. Its selector, if that has changed, is compared with the labels of every
 //! node. The nodes that it selects or selected decide again, and those that have blocks of it or wait for some.
 
-use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube_core::{Expression, SelectorExt};
 
+use super::index::remove;
 use super::node_entries::NodeEntry;
 use super::{KnownClaim, World, readable};
 use crate::model::names::{NodeName, PodIpPoolName, PoolName};
@@ -229,20 +229,6 @@ fn ranges(object: &PoolObject) -> BTreeSet<Cidr> {
     match object.declaration() {
         Ok(pool) => pool.families.values().flat_map(|ranges| ranges.cidrs.keys().copied()).collect(),
         Err(reserved) => reserved.cidrs.clone(),
-    }
-}
-
-/// Removes an item of an index in which no list is empty.
-pub(super) fn remove<K: Ord, T: Ord + Borrow<Q>, Q: Ord + ?Sized>(
-    index: &mut BTreeMap<K, BTreeSet<T>>,
-    key: &K,
-    item: &Q,
-) {
-    if let Some(items) = index.get_mut(key) {
-        items.remove(item);
-        if items.is_empty() {
-            index.remove(key);
-        }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::selection::remove;
+use super::index::remove;
 use crate::model::claim::block_named;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::agenda::Place;
-use super::selection::remove;
+use super::index::remove;
 use crate::model::names::{NodeName, PoolName};
 use crate::net::cidr::{Cidr, Family};
 
