@@ -171,14 +171,15 @@ impl World {
         let uid = cilium_node.uid.clone();
         match self.entries.of(&name).cilium_node.replace(Box::new(cilium_node)) {
             Some(before) if before.uid != uid => self.remember(*before),
-            Some(before) => {
+            // Otherwise the answer, or the report of the use, may be an earlier version that was missed. The agent gets
+            // the query again.
+            Some(before)
+                if source == Source::Watch && !self.is_unreadable(Kind::CiliumNode, name.as_str()) =>
+            {
                 self.note_use_written(&before);
-                // Otherwise the answer may be an earlier version that was missed. The agent gets the query again.
-                if source == Source::Watch && !self.is_unreadable(Kind::CiliumNode, name.as_str()) {
-                    self.note_answered(&before);
-                }
+                self.note_answered(&before);
             }
-            None => {}
+            Some(_) | None => {}
         }
         self.remember_of(&name).absent_as_of = None;
         self.update_carried(&name);
