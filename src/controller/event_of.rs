@@ -142,7 +142,6 @@ pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Ev
     let before = &object.status;
     let after = &write.status;
     let became = |kind| holds(after, kind) && !holds(before, kind);
-    // Another reason of a condition is news too.
     let has_new = |reasons: &[ConditionReason]| {
         reasons.iter().any(|reason| has(after, *reason) && !has(before, *reason))
     };

@@ -72,7 +72,7 @@ struct RefusedRead {
 /// The outcome of a request that was sent once. An error is any [`Answer`] but [`Answer::Done`].
 type Attempt<T> = Result<T, Answer>;
 
-/// The outcome of a write, settled where its answer left it open; after an error the process exits.
+/// The outcome of a write, settled where its answer left it open. An error other than [`RefusedRead`] ends the process.
 type Ended = anyhow::Result<(Answer, Seen)>;
 
 /// Which part of an object a patch is for.

@@ -90,7 +90,7 @@ impl Draft {
         self.lasting.insert(lasting);
     }
 
-    /// The same. Returns since when this process has seen the state.
+    /// Notes such a state. Returns since when this process has seen it: now, if it was not noted before.
     pub(super) fn note_lasting_since(&mut self, world: &World, lasting: Lasting) -> Duration {
         self.note_lasting(lasting);
         let since = world.serving(&self.node).and_then(|serving| serving.since(lasting));

@@ -107,10 +107,10 @@ impl<'a> Subject<'a> {
     /// Claims the replacements of the blocks that must leave, as far as the pools of the node have them. The node
     /// must have the replacements before the first of these blocks is closed to new pods.
     pub(super) fn claim_replacements(&self, draft: &mut Draft) {
-        let may_leave = self.is_served() && !self.world.freeze().stops_reclaim();
+        let may_replace = self.is_served() && !self.world.freeze().stops_reclaim();
         // An agent that releases every block that it does not need gets no replacement in advance
         // (`Self::remove_blocks`).
-        if !draft.lacks_nothing() || !may_leave || self.publisher.removes_with_query() {
+        if !draft.lacks_nothing() || !may_replace || self.publisher.removes_with_query() {
             return;
         }
         for share in self.shares() {

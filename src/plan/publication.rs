@@ -120,10 +120,10 @@ impl<'a> Subject<'a> {
         self.publisher.is_fresh(known_at, self.carrier)
     }
 
-    /// The same for the claims of these blocks.
+    /// The same for the claims of these blocks. A block without a known claim is not fresh.
     pub(super) fn are_fresh(&self, blocks: impl IntoIterator<Item = Cidr>) -> bool {
-        let mut known = blocks.into_iter().filter_map(|block| self.world.claim(block));
-        known.all(|known| self.is_fresh(self.world.known_at(known)))
+        let is_fresh = |known| self.is_fresh(self.world.known_at(known));
+        blocks.into_iter().all(|block| self.world.claim(block).is_some_and(is_fresh))
     }
 
     /// Whether the last patch of the CiliumNode was too recent for another one; then the plan waits.
@@ -154,7 +154,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Adds this write, unless the last patch of the CiliumNode was too recent.
+    /// Adds this write, unless the last patch of the CiliumNode was too recent; then the plan waits.
     pub(super) fn write_query(&self, draft: &mut Draft, query: UsageQuery) {
         if !self.is_too_soon(draft) {
             draft.requests.push(Write::UsageQuery(query).into());

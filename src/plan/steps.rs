@@ -47,7 +47,8 @@ impl Subject<'_> {
         draft.end_if_any_request()
     }
 
-    /// The requests of the node that its pools can't meet, as [`Self::decide`] would find them in its order.
+    /// The requests of the node that its pools can't meet, as [`Self::decide`] would find them in its order, with the
+    /// policy and the time of this draft.
     pub(super) fn unmet(&self, planned: &Draft) -> BTreeSet<Unmet> {
         let mut draft = Draft::new(&self.node.name, Detail::Verdict, planned.policy, planned.now);
         if self.why_left_alone().is_some() {

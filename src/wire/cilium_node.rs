@@ -1,7 +1,8 @@
 //! The CiliumNode on the wire, read leniently into the value that the world keeps.
 //!
 //! Text that is no address becomes a [`Malformed`] value, never an error of the whole object. Reading skips everything
-//! that no decision needs, such as the fields of each writer in `managedFields` (`docs/cilium.md`, Size).
+//! that no decision needs, such as the fields of each writer in `managedFields` (`docs/cilium.md`, Size). The names of
+//! the pods with an address are read and not kept.
 
 use std::collections::BTreeMap;
 use std::fmt;

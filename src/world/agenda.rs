@@ -46,6 +46,7 @@ enum Waker {
 pub(super) struct Agenda {
     nodes: BTreeSet<Place>,
     place_of: BTreeMap<NodeName, Place>,
+    /// The pools whose status is due.
     pub(super) pools: BTreeSet<PoolName>,
     wakes: BTreeSet<(Duration, Waker)>,
     wake_of: BTreeMap<Waker, Duration>,

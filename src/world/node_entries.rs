@@ -31,8 +31,8 @@ impl NodeEntry {
     }
 }
 
-/// The entries of all nodes. A lookup costs one hash of the name. A new name is inserted at its place, which costs a
-/// pass over the later ones: nodes join one by one, or in a list that is in order already.
+/// The entries of all nodes. A lookup costs one hash of the name. The insertion of a name at its place, and its removal,
+/// cost a pass over the later ones: nodes come and go one by one, or in a list that is in order already.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NodeEntries {
     // A map reserves more entries than it has, so they are in boxes.

@@ -135,7 +135,7 @@ impl<'a> Subject<'a> {
             return ControlFlow::Break(Made::AsDrafted);
         };
         if pods.n_starting > 0 {
-            draft.wake_at(draft.now.uptime + LOOK_AGAIN);
+            draft.wake_at(now + LOOK_AGAIN);
             return ControlFlow::Break(Made::AsDrafted);
         }
         let is_used = |claim: &&Claim| pods.use_any_of(claim.cidr);

@@ -299,9 +299,7 @@ fn an_answer_that_shows_the_block_does_not_prove_what_came_later() {
 /// The answer may be among the versions that were missed, and may still have shown the block.
 #[test]
 fn a_version_after_others_that_were_missed_is_no_answer() {
-    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
-    let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95";
-    let asked = cluster(&format!("{held}\n{leaving}\nciliumnode a @96 need=8 has=10.0.0.0/28 asked=95"));
+    let asked = cluster(&format!("{LEAVING}\nciliumnode a @96 need=8 has=10.0.0.0/28 asked=95"));
     let later = "ciliumnode a @125 need=8 has=10.0.0.0/28";
     let listed = |world: &mut World| {
         let at = AnyRevision::of(Kind::CiliumNode, 130);

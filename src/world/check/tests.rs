@@ -230,7 +230,7 @@ fn every_index_by_node_is_compared_with_the_objects() {
 fn every_memory_goes_with_what_it_is_about() {
     let gone = || NodeName::from("gone");
     let remembered = |what: &str| format!("{what} is still stored for node gone, which has no objects");
-    check(|world| world.remember_of(&gone()).claims_read = None, &remembered("its serving state"));
+    check(|world| world.entries.of(&gone()).claims = SmallSet::default(), &remembered("its serving state"));
     check(
         |world| world.waiting.set(place("gone"), [("p".into(), Family::V4)].into(), false),
         &remembered("its shortage"),
