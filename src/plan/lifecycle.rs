@@ -244,7 +244,8 @@ fn next_if_node_gone(world: &World, draft: &mut Draft, claim: &Claim) -> NextOfR
 /// The claim of an abandoned block, or of one that was never published.
 fn next_if_unused(world: &World, publisher: &Publisher, draft: &mut Draft, claim: &Claim) -> NextOfReleased {
     match world.node(&claim.node) {
-        // Its absence can't be proven any more. It leaves as the block of a lost node.
+        // Its absence can't be proven any more. It is held for its own Node object; the next plan releases it as the
+        // block of a lost node.
         None if presence(world, draft, claim) == Some(Presence::Gone) => {
             NextOfReleased::HeldFor(claim.node_uid.clone())
         }
@@ -333,7 +334,8 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
         return;
     }
     let free = Write::UpdateClaim(ClaimUpdate::of(claim, ClaimChange::Delete, draft.now.wall));
-    // A read counts for a short time. While a freeze stops the deletion, the read would be repeated in vain.
+    // A read counts for a short time. While a freeze stops the deletion, the read would be repeated in vain; the plan
+    // drops the request then (`stopped_requests.rs`).
     if world.freeze().stops_write(&free)
         || reason != Reason::NodeGone
         || is_still_lost(world, draft, claim, due)

@@ -85,9 +85,9 @@ impl<'a> Subject<'a> {
     /// Adds the patch that publishes these claims, or the read that has to come first (safety rule 4).
     pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&Claim]) {
         let former = self.former();
-        let is_draining = |claim: &Claim| self.world.must_leave(claim);
+        let must_leave = |claim: &Claim| self.world.must_leave(claim);
         let Some(publication) =
-            self.publisher.publication(self.carrier, publishable, &is_draining, former.as_deref())
+            self.publisher.publication(self.carrier, publishable, &must_leave, former.as_deref())
         else {
             return;
         };

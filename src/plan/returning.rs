@@ -1,8 +1,8 @@
-//! The first blocks of a node that returns with a new carrier while its blocks are draining.
+//! The first blocks of a node that returns with a new carrier while its blocks must leave.
 //!
 //! The first block of a family stays on its carrier as the primary one. So in a mode with primary blocks such a node
-//! gets another block, which is published in front of the draining ones. Those then leave with the consent of the
-//! agent, as from any node. Pods of the node may still run in them, so no address is free any sooner.
+//! gets another block, which is published in front of those. They then leave with the consent of the agent, as from
+//! any node. Pods of the node may still run in them, so no address is free any sooner.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::Phase;
 
 impl Subject<'_> {
-    /// Claims a new primary block in each family in which the node holds only draining blocks. Returns whether the
-    /// first publication waits for such a claim.
+    /// Claims a new primary block in each family in which the node holds only blocks that must leave. Returns whether
+    /// the first publication waits for such a claim.
     ///
     /// The node gets its old blocks alone if its pools or its limits allow no other block, or if a write about the node
     /// has just failed.
@@ -27,18 +27,16 @@ impl Subject<'_> {
         let is_listed = |family: Family| listed.iter().any(|cidr| cidr.family() == family);
         let mut waits = false;
         for share in self.shares().into_iter().filter(|share| !is_listed(share.family)) {
-            let draining: BTreeSet<Cidr> = self.must_leave_of(&share).map(|claim| claim.cidr).collect();
-            if draining.is_empty() {
+            let leaving: BTreeSet<Cidr> = self.held_that_must_leave(&share).map(|claim| claim.cidr).collect();
+            if leaving.is_empty() {
                 continue;
             }
             let mut claims = self.world.claims_of(&self.node.name);
-            let beside_draining = claims.find(|known| {
+            let beside_leaving = claims.find(|known| {
                 let claim = &known.claim;
-                claim.state == ClaimState::Held
-                    && self.is_of(claim, &share)
-                    && !draining.contains(&claim.cidr)
+                claim.state == ClaimState::Held && self.is_of(claim, &share) && !leaving.contains(&claim.cidr)
             });
-            match beside_draining {
+            match beside_leaving {
                 Some(known) if known.shown => {}
                 Some(_) => {
                     draft.wait_for(Wait::Answer);
@@ -47,7 +45,7 @@ impl Subject<'_> {
                 None if self.serving().is_some_and(|serving| serving.pause.has_failed()) => {}
                 None if self.awaits_initialization(draft) => waits = true,
                 None => {
-                    self.claim_all_replacements(draft, &share, &draining, Phase::FirstGrant);
+                    self.claim_all_replacements(draft, &share, &leaving, Phase::FirstGrant);
                 }
             }
         }

@@ -421,7 +421,8 @@ impl World {
         self.node(node).map(|node| &node.uid)
     }
 
-    /// Whether a node is served: its carrier has a block that the node holds, so the first grant is over.
+    /// Whether a node is served: its carrier has a block that is held, drains, or is about to be removed. So the first
+    /// grant is over.
     #[must_use]
     pub fn is_served(&self, name: &NodeName) -> bool {
         // Until such a block is removed, the agent serves pods from it.

@@ -18,7 +18,7 @@ impl<'a> Subject<'a> {
 
     /// The held blocks of a share that must leave as soon as the node can do without them: their pool is being
     /// deleted, or their range drains.
-    pub(in crate::plan) fn must_leave_of(&self, share: &Share) -> impl Iterator<Item = &'a Claim> {
+    pub(in crate::plan) fn held_that_must_leave(&self, share: &Share) -> impl Iterator<Item = &'a Claim> {
         self.occupied()
             .filter(move |claim| claim.state == ClaimState::Held && self.is_of(claim, share))
             .filter(|claim| self.world.must_leave(claim))
@@ -26,7 +26,7 @@ impl<'a> Subject<'a> {
 
     /// Of these, the blocks that can leave a node that still exists.
     pub(in crate::plan) fn can_leave_of(&self, share: &Share) -> impl Iterator<Item = &'a Claim> {
-        self.must_leave_of(share).filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
+        self.held_that_must_leave(share).filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
     }
 
     /// Whether the remaining blocks suffice without these: for an agent that starts, and by the thresholds of the

@@ -15,7 +15,7 @@ impl Subject<'_> {
     /// Reports each block that must leave, with the reason for which it waits.
     pub(super) fn report_drains(&self, draft: &mut Draft) {
         for share in self.shares() {
-            for claim in self.must_leave_of(&share) {
+            for claim in self.held_that_must_leave(&share) {
                 let has_no_room = || {
                     let needed = !self.can_do_without(&share, &BTreeSet::from([claim.cidr]));
                     needed.then(|| "the node needs it, and its other pools have no room".to_owned())
