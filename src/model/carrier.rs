@@ -30,6 +30,15 @@ impl<'a> Carrier<'a> {
         }
     }
 
+    /// The CiliumNode; `None` for a Node, which carries blocks only in kubernetes mode.
+    #[must_use]
+    pub fn cilium_node(self) -> Option<&'a CiliumNode> {
+        match self {
+            Self::CiliumNode(cilium_node) => Some(cilium_node),
+            Self::Node(_) => None,
+        }
+    }
+
     /// Its name, which is also the name of the node.
     #[must_use]
     pub fn name(self) -> &'a NodeName {

@@ -114,6 +114,12 @@ impl Claim {
     /// the block is free.
     pub const FINALIZER: &str = "nodeipam.io/claim";
 
+    /// Whether it was released while its node exists, so that no replica may publish its block any more.
+    #[must_use]
+    pub fn is_reclaimed(&self) -> bool {
+        self.state == ClaimState::Releasing(Reason::Reclaimed)
+    }
+
     /// Whether it is being deleted and no longer has our finalizer. It is gone as soon as other writers remove theirs,
     /// and the controller can't keep it.
     #[must_use]

@@ -21,6 +21,13 @@ pub struct PoolsFields {
     pub operator_error: Option<String>,
 }
 
+impl PoolsFields {
+    /// Every CIDR of the agent, of any Cilium pool.
+    pub fn listed(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.allocated.iter().flat_map(|entry| &entry.cidrs).copied()
+    }
+}
+
 /// The need of an agent in one Cilium pool, or a usage query of ours to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requested {

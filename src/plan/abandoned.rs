@@ -9,11 +9,10 @@
 use super::draft::Draft;
 use super::evidence::is_carried_or_used;
 use super::publishable::{NotPublishable, may_publish};
-use super::reclaim::PODS_AGAIN;
+use super::reclaim::{PODS_AGAIN, holders};
 use super::subject::Subject;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
-use crate::model::names::ten_of;
 use crate::model::node::Node;
 use crate::model::outcome::Presence;
 use crate::model::request::Read;
@@ -114,11 +113,4 @@ pub(super) fn explanation(world: &World, publisher: &Publisher, claim: &Claim) -
         "a user gave the claim up; its block is free when its CiliumNode{agent} and the pods of its node show that \
          they do not have it, and it has cooled"
     )
-}
-
-/// The Pods that have an address of the block, as the last read of the node's Pods found them.
-pub(super) fn holders(world: &World, claim: &Claim) -> Option<String> {
-    let pods = world.look(&claim.node)?.found.as_ref().ok()?;
-    let holders = pods.holders_in(claim.cidr);
-    (!holders.is_empty()).then(|| ten_of(holders))
 }

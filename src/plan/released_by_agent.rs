@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::draft::{DONE, Draft, Made, NEXT, Step};
 use super::evidence::is_carried;
-use super::reclaim::{LOOK_AGAIN, is_reclaimed};
+use super::reclaim::LOOK_AGAIN;
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::plan::{Lasting, Wait};
@@ -40,7 +40,7 @@ impl<'a> Subject<'a> {
             let of_share = |claim: &&Claim| self.is_of(claim, share);
             let released = self.claims().filter(of_share);
             let released = released
-                .filter(|claim| is_reclaimed(claim) && !claim.is_going())
+                .filter(|claim| claim.is_reclaimed() && !claim.is_going())
                 .filter(|claim| gives(claim, share) && !self.world.must_leave(claim));
             let mut kept: Vec<&Claim> = self.offering().filter(of_share).collect();
             let ours = self.ours(share);
@@ -67,7 +67,7 @@ impl<'a> Subject<'a> {
             return NEXT;
         }
         let leaving: Vec<&Claim> =
-            self.claims().filter(|claim| is_reclaimed(claim) && !claim.is_going()).collect();
+            self.claims().filter(|claim| claim.is_reclaimed() && !claim.is_going()).collect();
         let in_need: Vec<Share> =
             self.shares().into_iter().filter(|share| self.demand(share).used > 0).collect();
         if leaving.is_empty() || in_need.is_empty() {

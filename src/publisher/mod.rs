@@ -191,19 +191,11 @@ impl fmt::Display for Publisher {
     }
 }
 
-/// The CiliumNode that is a carrier; `None` for a Node, which carries blocks only in kubernetes mode.
-fn cilium_node(carrier: Carrier<'_>) -> Option<&CiliumNode> {
-    match carrier {
-        Carrier::CiliumNode(cilium_node) => Some(cilium_node),
-        Carrier::Node(_) => None,
-    }
-}
-
 /// Every address on a CiliumNode, of any mode. All of them count as taken (safety rule 6).
 #[must_use]
 pub fn carried_by_cilium_node(cilium_node: &CiliumNode) -> AddressSet {
     let mut carried = crd::carried(&cilium_node.crd);
-    carried.extend_with(&multi_pool::listed(&cilium_node.pools).collect());
+    carried.extend_with(&cilium_node.pools.listed().collect());
     carried
 }
 

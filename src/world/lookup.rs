@@ -427,9 +427,7 @@ impl World {
     pub fn is_served(&self, name: &NodeName) -> bool {
         // Until such a block is removed, the agent serves pods from it.
         let is_going = |claim: &Claim| {
-            self.reader.removes_with_query()
-                && claim.state == ClaimState::Releasing(Reason::Reclaimed)
-                && self.must_leave(claim)
+            self.reader.removes_with_query() && claim.is_reclaimed() && self.must_leave(claim)
         };
         let Some(carrier) = self.carrier(name) else { return false };
         self.claims_of(name).map(|known| &known.claim).any(|claim| {

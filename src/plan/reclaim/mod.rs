@@ -32,7 +32,7 @@ mod removal;
 mod report;
 mod start;
 
-pub(super) use removal::{PODS_AGAIN, is_reclaimed, no_pod_uses_removed_block};
+pub(super) use removal::{PODS_AGAIN, holders, no_pod_uses_removed_block};
 
 /// How long a node waits for its turn while the agents of too many others are being asked.
 const TURN: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ impl<'a> Subject<'a> {
     /// node comes first.
     pub(super) fn reclaim(&self, draft: &mut Draft) -> Step {
         draft.end_if_any_request()?;
-        if !self.is_served() && !self.claims().any(is_released) {
+        if !self.is_served() && !self.claims().any(Claim::is_reclaimed) {
             return NEXT;
         }
         self.clear_stale_marks(draft)?;
@@ -94,7 +94,7 @@ impl<'a> Subject<'a> {
         let stays = |known: &&KnownClaim| {
             let claim = &known.claim;
             may_publish(self.world, self.node, known).is_ok()
-                || (is_reclaimed(claim) && self.publisher.leaving(self.carrier, claim) == Leaving::LeftOver)
+                || (claim.is_reclaimed() && self.publisher.leaving(self.carrier, claim) == Leaving::LeftOver)
         };
         let claims = self.world.claims_of(&self.node.name).filter(stays).map(|known| known.claim.cidr);
         let stale: Vec<Cidr> =
@@ -106,7 +106,7 @@ impl<'a> Subject<'a> {
     /// removes the blocks; then the agent acknowledges the removal.
     fn continue_released(&self, draft: &mut Draft) -> Step {
         let (mut consented, mut can_go, mut confirmed) = (Vec::new(), Vec::new(), false);
-        for claim in self.claims().filter(|claim| is_reclaimed(claim)) {
+        for claim in self.claims().filter(|claim| claim.is_reclaimed()) {
             match self.publisher.leaving(self.carrier, claim) {
                 Leaving::Consented => consented.push(claim.cidr),
                 Leaving::Removable => can_go.push(claim.cidr),

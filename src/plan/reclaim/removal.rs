@@ -21,7 +21,6 @@ use crate::model::names::ten_of;
 use crate::model::request::{ClaimChange, Read, Request};
 use crate::model::share::Share;
 use crate::net::cidr::Cidr;
-use crate::plan::abandoned::holders;
 use crate::plan::draft::{DONE, Draft, Made, NEXT, Step};
 use crate::plan::subject::Subject;
 use crate::publisher::Publisher;
@@ -45,7 +44,7 @@ pub(in crate::plan) fn no_pod_uses_removed_block(
     draft: &mut Draft,
     claim: &Claim,
 ) -> bool {
-    let may_be_forced = is_reclaimed(claim) && publisher.removes_with_query();
+    let may_be_forced = claim.is_reclaimed() && publisher.removes_with_query();
     let Some(carrier) = world.carrier(&claim.node).filter(|_| may_be_forced) else { return true };
     if world.node(&claim.node).is_none() {
         // Pods are deleted with their Node, and its machine may keep running. When its CiliumNode is deleted too, the
@@ -105,7 +104,7 @@ impl<'a> Subject<'a> {
         let unused = self.without_pods(draft, can_leave, agent)?;
         let chosen = self.choose_dispensable(draft, &unused)?;
         // A pool that has a replacement would have given it.
-        let is_needed = |claim: &&Claim| is_reclaimed(claim) && !chosen.contains(claim);
+        let is_needed = |claim: &&Claim| claim.is_reclaimed() && !chosen.contains(claim);
         self.hold(draft, unused.iter().copied().filter(is_needed));
         draft.end_if_any_request()?;
         self.release_claims(draft, &chosen)?;
@@ -114,7 +113,7 @@ impl<'a> Subject<'a> {
 
     /// Claims that were released, so that no replica may publish them, drain again: the agent keeps their blocks.
     fn drain_again<'c>(&self, draft: &mut Draft, claims: impl Iterator<Item = &'c Claim>) -> Step {
-        for claim in claims.filter(|claim| is_reclaimed(claim)) {
+        for claim in claims.filter(|claim| claim.is_reclaimed()) {
             draft.change_claim(claim, ClaimChange::Drain(self.carrier.uid().clone()));
         }
         draft.end_if_any_request()
@@ -150,11 +149,11 @@ impl<'a> Subject<'a> {
     /// Holds released claims of these again if the node has come to need their blocks. Nothing removes the blocks for
     /// now.
     fn rehold_needed_blocks(&self, draft: &mut Draft, blocks: &[&'a Claim]) -> Step {
-        if !blocks.iter().any(|claim| is_reclaimed(claim)) {
+        if !blocks.iter().any(|claim| claim.is_reclaimed()) {
             return NEXT;
         }
         for share in self.shares() {
-            let released = |claim: &&Claim| is_reclaimed(claim) && self.is_of(claim, &share);
+            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, &share);
             let of_share: Vec<&Claim> = blocks.iter().copied().filter(released).collect();
             let dispensable = self.dispensable(&share, &of_share);
             self.hold(draft, of_share.into_iter().filter(|claim| !dispensable.contains(claim)));
@@ -188,7 +187,7 @@ impl<'a> Subject<'a> {
 
     /// Releases claims, so that no replica may publish their blocks any more, as many as the limit per minute allows.
     fn release_claims(&self, draft: &mut Draft, chosen: &[&Claim]) -> Step {
-        let mut started: Vec<&Claim> = chosen.iter().copied().filter(|claim| !is_reclaimed(claim)).collect();
+        let mut started: Vec<&Claim> = chosen.iter().copied().filter(|claim| !claim.is_reclaimed()).collect();
         let n_more =
             draft.policy.reclaim.per_minute.saturating_sub(self.world.n_starts_of_reclaim(draft.now.uptime));
         if n_more < started.len() {
@@ -203,7 +202,7 @@ impl<'a> Subject<'a> {
 
     /// Removes the blocks of released claims from the carrier, and publishes others in their place.
     fn remove_released(&self, draft: &mut Draft, chosen: &[&Claim]) -> Step {
-        let released: Vec<&Claim> = chosen.iter().copied().filter(|claim| is_reclaimed(claim)).collect();
+        let released: Vec<&Claim> = chosen.iter().copied().filter(|claim| claim.is_reclaimed()).collect();
         let Some(as_of) = released.iter().map(|claim| claim.revision).max() else { return NEXT };
         let mut blocks: Vec<Cidr> = released.iter().map(|claim| claim.cidr).collect();
         let claims = self.publishable();
@@ -222,7 +221,7 @@ impl<'a> Subject<'a> {
             return replacements;
         }
         let is_removed = |claim: &&Claim| {
-            imminent.contains(&claim.cidr) || (is_reclaimed(claim) && !self.world.is_refused(claim))
+            imminent.contains(&claim.cidr) || (claim.is_reclaimed() && !self.world.is_refused(claim))
         };
         let removed: Vec<&Claim> = self.removal_candidates().filter(is_removed).collect();
         if removed.is_empty() {
@@ -230,7 +229,7 @@ impl<'a> Subject<'a> {
         }
         for share in self.shares() {
             // The carrier shows these too, until they have left it.
-            let released = |claim: &&Claim| is_reclaimed(claim) && self.is_of(claim, &share);
+            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, &share);
             let released = removed.iter().copied().filter(released);
             replacements
                 .extend(self.unneeded(&share, |_| true, released).into_iter().map(|claim| claim.cidr));
@@ -289,7 +288,7 @@ impl<'a> Subject<'a> {
     fn next_read_of_pods(&self, blocks: &[&Claim]) -> Option<Duration> {
         let look = self.world.look(&self.node.name)?;
         let pods = look.found.as_ref().ok()?;
-        let are_kept = blocks.iter().all(|claim| pods.use_any_of(claim.cidr) && !is_reclaimed(claim));
+        let are_kept = blocks.iter().all(|claim| pods.use_any_of(claim.cidr) && !claim.is_reclaimed());
         are_kept.then_some(look.at + PODS_AGAIN)
     }
 
@@ -310,7 +309,9 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether a claim was released while its node exists, so that no replica may publish its block any more.
-pub(in crate::plan) fn is_reclaimed(claim: &Claim) -> bool {
-    claim.state == ClaimState::Releasing(Reason::Reclaimed)
+/// The Pods that have an address of the block, as the last read of the node's Pods found them.
+pub(in crate::plan) fn holders(world: &World, claim: &Claim) -> Option<String> {
+    let pods = world.look(&claim.node)?.found.as_ref().ok()?;
+    let holders = pods.holders_in(claim.cidr);
+    (!holders.is_empty()).then(|| ten_of(holders))
 }

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 
 use super::answer::{Absence, Drain, Holding, Leaving, Phase, QueryState, Removal, Stays};
 use super::cilium_mode::CiliumMode;
-use super::cilium_node;
 use super::demand::Demand;
 use super::one_store;
 use super::support::Support;
@@ -58,7 +57,7 @@ impl fmt::Display for Crd {
 
 /// The fields of a carrier; `None` if it is not a CiliumNode, which does not happen in this mode.
 fn fields(carrier: Carrier<'_>) -> Option<&CrdFields> {
-    cilium_node(carrier).map(|cilium_node| &cilium_node.crd)
+    carrier.cilium_node().map(|cilium_node| &cilium_node.crd)
 }
 
 impl CiliumMode for Crd {
@@ -227,7 +226,7 @@ impl CiliumMode for Crd {
         former: Option<&FormerCarrier>,
     ) -> Option<Publication> {
         let former = former.map(|FormerCarrier::Crd(former)| former);
-        projection::difference(cilium_node(carrier)?, claims, is_draining, &self.infrastructure, former)
+        projection::difference(carrier.cilium_node()?, claims, is_draining, &self.infrastructure, former)
     }
 
     fn absence(&self, removal: Removal<'_>) -> Absence {
@@ -258,7 +257,7 @@ impl CiliumMode for Crd {
     /// Instead our own query is cleared, which makes a later version as well. An agent that is down never answers the
     /// query, and another node may be waiting.
     fn later_version_of(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
-        let cilium_node = cilium_node(carrier)?;
+        let cilium_node = carrier.cilium_node()?;
         let mut asked =
             cilium_node.crd.marks.iter().filter(|(_, mark)| **mark == ReleaseMark::Marked).peekable();
         if asked.peek().is_some() {
@@ -306,7 +305,7 @@ impl CiliumMode for Crd {
     }
 
     fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
-        cilium_node(carrier).map_or(Leaving::Off, |cilium_node| withdrawal::leaving(cilium_node, claim))
+        carrier.cilium_node().map_or(Leaving::Off, |cilium_node| withdrawal::leaving(cilium_node, claim))
     }
 
     fn has_stale_marks(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
@@ -314,7 +313,7 @@ impl CiliumMode for Crd {
     }
 
     fn withdrawal(&self, carrier: Carrier<'_>, step: WithdrawalStep, blocks: &[Cidr]) -> Option<Withdrawal> {
-        withdrawal::step(cilium_node(carrier)?, step, blocks)
+        withdrawal::step(carrier.cilium_node()?, step, blocks)
     }
 
     fn is_in_handshake(&self, carrier: Carrier<'_>) -> bool {

@@ -10,7 +10,6 @@ use std::fmt;
 
 use super::answer::{Absence, Drain, Holding, Leaving, Removal, Stays};
 use super::cilium_mode::CiliumMode;
-use super::cilium_node;
 use super::demand::Demand;
 use super::edges::n_assignable;
 use super::one_store;
@@ -72,7 +71,7 @@ impl fmt::Display for MultiPool {
 
 /// The fields of a carrier; `None` if it is not a CiliumNode, which does not happen in this mode.
 fn fields(carrier: Carrier<'_>) -> Option<&PoolsFields> {
-    cilium_node(carrier).map(|cilium_node| &cilium_node.pools)
+    carrier.cilium_node().map(|cilium_node| &cilium_node.pools)
 }
 
 impl CiliumMode for MultiPool {
@@ -115,12 +114,12 @@ impl CiliumMode for MultiPool {
     /// Under any Cilium pool. A CIDR that moves to another pool breaks the next start of its agent, so it is not
     /// listed twice.
     fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
-        fields(carrier).is_some_and(|fields| listed(fields).any(|listed| listed == cidr))
+        fields(carrier).is_some_and(|fields| fields.listed().any(|listed| listed == cidr))
     }
 
     fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
         let fields = fields(carrier).into_iter();
-        fields.flat_map(listed).filter(|listed| listed.overlaps(cidr)).collect()
+        fields.flat_map(PoolsFields::listed).filter(|listed| listed.overlaps(cidr)).collect()
     }
 
     fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
@@ -128,7 +127,7 @@ impl CiliumMode for MultiPool {
     }
 
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
-        fields(carrier).into_iter().flat_map(listed).collect()
+        fields(carrier).into_iter().flat_map(PoolsFields::listed).collect()
     }
 
     fn has_pod_ip_pools(&self) -> bool {
@@ -202,8 +201,8 @@ impl CiliumMode for MultiPool {
         // A block is not published beside a CIDR that overlaps it. If both are published, the agent counts both.
         let is_part = |block: Cidr| {
             fields(carrier).is_some_and(|fields| {
-                listed(fields).all(|listed| listed != block)
-                    && listed(fields).any(|listed| listed.overlaps(block))
+                fields.listed().all(|listed| listed != block)
+                    && fields.listed().any(|listed| listed.overlaps(block))
             })
         };
         let whole = blocks.iter().filter(|claim| !is_part(claim.cidr));
@@ -274,12 +273,12 @@ impl CiliumMode for MultiPool {
                 return Absence::NotYet;
             }
             // If another block of the node overlaps this one, every answer contains a part of it.
-            if listed(fields).any(|listed| listed.overlaps(claim.cidr)) {
+            if fields.listed().any(|listed| listed.overlaps(claim.cidr)) {
                 return removal.shown_by_version();
             }
         }
         let is_part = |listed: Cidr| listed != claim.cidr && listed.overlaps(claim.cidr);
-        if fields.is_some_and(|fields| listed(fields).any(is_part)) {
+        if fields.is_some_and(|fields| fields.listed().any(is_part)) {
             return Absence::NotYet;
         }
         match carrier {
@@ -350,7 +349,7 @@ impl CiliumMode for MultiPool {
         in_their_place: &[&Claim],
         as_of: Revision,
     ) -> Option<Withdrawal> {
-        let mut withdrawal = removal::removal(cilium_node(carrier)?, blocks, as_of)?;
+        let mut withdrawal = removal::removal(carrier.cilium_node()?, blocks, as_of)?;
         if let CarrierChange::MultiPool(PoolsChange::Remove { allocated, .. }) = &mut withdrawal.change {
             self.add(allocated, &missing(fields(carrier)?, in_their_place));
         }
@@ -415,7 +414,7 @@ impl CiliumMode for MultiPool {
     /// outside of its own ranges, with the pods in them. So an administrator who has turned it off must confirm that
     /// by removing the sign.
     fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
-        let why = operator::sign(cilium_node(carrier)?, false)?;
+        let why = operator::sign(carrier.cilium_node()?, false)?;
         let kept = if self.blocks(carrier).is_empty() { "" } else { " and it keeps its blocks" };
         let message = format!("{why}; the node gets no more blocks{kept}; {TURN_OFF}");
         let node = carrier.name().as_str();
@@ -460,7 +459,7 @@ impl MultiPool {
 /// The claims of these that can be listed beside the present CIDRs, in the order in which they are added. If two
 /// CIDRs overlapped, the agent would give one address to two pods.
 fn missing<'a>(fields: &PoolsFields, claims: &[&'a Claim]) -> Vec<&'a Claim> {
-    let is_free = |claim: &&Claim| !listed(fields).any(|listed| listed.overlaps(claim.cidr));
+    let is_free = |claim: &&Claim| !fields.listed().any(|listed| listed.overlaps(claim.cidr));
     let mut missing: Vec<&Claim> = claims.iter().copied().filter(is_free).collect();
     missing.sort_by_key(|claim| (claim.created, claim.cidr));
     missing
@@ -500,9 +499,4 @@ fn is_named(share: &Share, name: &str) -> bool {
 fn names_of(carrier: Carrier<'_>, cidr: Cidr) -> impl Iterator<Item = &str> {
     let entries = fields(carrier).into_iter().flat_map(|fields| &fields.allocated);
     entries.filter(move |entry| entry.cidrs.contains(&cidr)).map(|entry| entry.pool.as_str())
-}
-
-/// Every CIDR of an agent, of any Cilium pool.
-pub(super) fn listed(fields: &PoolsFields) -> impl Iterator<Item = Cidr> + '_ {
-    fields.allocated.iter().flat_map(|entry| &entry.cidrs).copied()
 }

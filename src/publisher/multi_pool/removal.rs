@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 
-use super::listed;
 use crate::model::carrier::{Carrier, CarrierChange};
 use crate::model::claim::Claim;
 use crate::model::multi_pool::{Allocated, PoolsChange, PoolsFields, Question};
@@ -18,7 +17,7 @@ use crate::publisher::answer::Stays;
 
 /// Why a published block can't be removed; `Ok` if it can. Does not consider whether pods use it.
 pub(super) fn may_leave(fields: &PoolsFields, claim: &Claim) -> Result<(), Stays> {
-    if !listed(fields).any(|listed| listed == claim.cidr) {
+    if !fields.listed().any(|listed| listed == claim.cidr) {
         return Err(Stays::Incomplete);
     }
     if let Some((address, purpose)) = fields.own.entries_in(claim.cidr).next() {
@@ -43,7 +42,7 @@ pub(super) fn query(fields: &PoolsFields, as_of: Revision) -> Option<Question> {
 pub(super) fn removal(cilium_node: &CiliumNode, blocks: &[Cidr], as_of: Revision) -> Option<Withdrawal> {
     let fields = &cilium_node.pools;
     // Another writer may have listed one twice.
-    let off: BTreeSet<Cidr> = listed(fields).filter(|listed| blocks.contains(listed)).collect();
+    let off: BTreeSet<Cidr> = fields.listed().filter(|listed| blocks.contains(listed)).collect();
     let off: Vec<Cidr> = off.into_iter().collect();
     let question = query(fields, as_of).filter(|_| !off.is_empty())?;
     let stays = |entry: &Allocated| {

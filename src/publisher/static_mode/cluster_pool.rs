@@ -11,7 +11,7 @@ use crate::model::request::{BumpVersion, Request, Write};
 use crate::model::revision::Revision;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::{Absence, Removal};
-use crate::publisher::{cilium_node, one_store, operator};
+use crate::publisher::{one_store, operator};
 
 /// `ipam: cluster-pool`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl StaticMode for ClusterPool {
     }
 
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]> {
-        Cow::Borrowed(cilium_node(carrier).map_or(&[][..], |cilium_node| &cilium_node.crd.pod_cidrs))
+        Cow::Borrowed(carrier.cilium_node().map_or(&[][..], |cilium_node| &cilium_node.crd.pod_cidrs))
     }
 
     fn describe(self, carrier: Carrier<'_>) -> String {
@@ -55,7 +55,7 @@ impl StaticMode for ClusterPool {
     }
 
     fn second_allocator(carrier: Carrier<'_>) -> Option<String> {
-        let cilium_node = cilium_node(carrier)?;
+        let cilium_node = carrier.cilium_node()?;
         operator::sign(cilium_node, !cilium_node.crd.pod_cidrs.is_empty())
     }
 }
