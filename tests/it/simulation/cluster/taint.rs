@@ -84,14 +84,14 @@ impl Cluster {
     }
 
     /// Whether an agent may restart. In multi-pool mode, a pod may get an address of a removed block before its agent
-    /// sees the removal. If the agent restarts before it has written the block back, the pod loses that address.
+    /// sees the removal. If the agent restarts before it has written the block back, the pod loses that address. A claim
+    /// that overlaps the removed block does not keep it.
     pub(super) fn may_restart(&self, name: &NodeName) -> bool {
         let is_kept = |address| {
-            self.store.claims().any(|claim| {
-                claim.node == *name
-                    && claim.cidr.contains(address)
-                    && matches!(claim.state, ClaimState::Held | ClaimState::Draining(_))
-            })
+            let claims = self.store.claims().filter(|claim| claim.node == *name);
+            let mut over = claims.filter(|claim| claim.cidr.contains(address)).peekable();
+            over.peek().is_some()
+                && over.all(|claim| matches!(claim.state, ClaimState::Held | ClaimState::Draining(_)))
         };
         self.setting.mode != Mode::MultiPool
             || self.taint.is(name)
