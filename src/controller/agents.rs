@@ -4,8 +4,7 @@ use super::client::Clients;
 use super::input::Input;
 use super::side_watch::{SideWatch, Source};
 use super::watch::Watches;
-use crate::model::agent::{AgentNews, AgentPod};
-use crate::model::news::News;
+use crate::model::agent::AgentPod;
 use crate::telemetry::standing;
 use crate::wire::agent_pod::SELECTOR;
 
@@ -22,16 +21,7 @@ pub(super) fn pods(clients: &Clients, namespace: &str) -> SideWatch<AgentPod> {
 
 /// Follows the Pods of agents in `namespace` until the watches are stopped.
 pub(super) async fn follow(watches: Watches, namespace: String) -> anyhow::Result<()> {
-    pods(&watches.clients, &namespace).follow(&watches, input).await
-}
-
-fn input(news: News<AgentPod>) -> Input {
-    Input::Agents(match news {
-        News::Unlisted(why) => AgentNews::Unlisted(why),
-        News::Listed(pods) => AgentNews::Listed(pods),
-        News::Applied(pod) => AgentNews::Applied(pod),
-        News::Deleted(pod) => AgentNews::Deleted(pod),
-    })
+    pods(&watches.clients, &namespace).follow(&watches, |news| Input::Agents(news.into())).await
 }
 
 #[cfg(test)]
@@ -45,6 +35,7 @@ mod tests {
     use super::super::side_watch::PATIENCE;
     use super::super::side_watch::tests::{first_input, watches_of};
     use super::*;
+    use crate::model::agent::AgentNews;
 
     /// Follows the agents of a server with these answers. Returns the first input of the loop, and how long it took.
     async fn first_news(

@@ -30,9 +30,8 @@ use super::watch::Watches;
 use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::kind::Kind;
-use crate::model::node_config::NodeConfigNews;
+use crate::model::news::News;
 use crate::model::observation::{Listing, Observation};
-use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::revision::AnyRevision;
 use crate::publisher::Mode;
 use crate::telemetry::readiness::Readiness;
@@ -126,17 +125,16 @@ async fn complete(
 ) -> anyhow::Result<World> {
     let mut gathering = Gathering::default();
     if pod_ip_pools::are_of_use(&mode) {
-        let found = lister.read_beside(&pod_ip_pools::pod_ip_pools(lister.clients)).await;
-        gathering.observe_pod_ip_pools(found.map_or_else(PodIpPoolNews::Unlisted, PodIpPoolNews::Listed));
+        let news = lister.read_beside(&pod_ip_pools::pod_ip_pools(lister.clients)).await;
+        gathering.observe_pod_ip_pools(news);
     }
     gathering.set_mode(mode);
     gathering.set_freeze(freeze);
     match &options.mode {
         ModeSource::Assumed(_, release) => gathering.observe_agents(AgentNews::Vouched(*release)),
         ModeSource::ConfigMapIn(namespace, _) => {
-            let found = lister.read_beside(&node_configs::node_configs(lister.clients, namespace)).await;
-            gathering
-                .observe_node_configs(found.map_or_else(NodeConfigNews::Unlisted, NodeConfigNews::Listed));
+            let news = lister.read_beside(&node_configs::node_configs(lister.clients, namespace)).await;
+            gathering.observe_node_configs(news);
         }
     }
     gathering.observe_agents(agents);
@@ -176,14 +174,15 @@ impl<'a> Lister<'a> {
 
     /// The agents' Pods, or why they can't be read.
     async fn agents(&self, namespace: &str) -> anyhow::Result<AgentNews> {
-        let found = self.read_beside(&agents::pods(self.clients, namespace)).await;
-        Ok(found.map_or_else(AgentNews::Unlisted, AgentNews::Listed))
+        Ok(self.read_beside(&agents::pods(self.clients, namespace)).await.into())
     }
 
     /// The objects of a kind beside the world, or why they can't be read.
-    async fn read_beside<V: SideKind>(&self, objects: &SideWatch<V>) -> Result<Vec<V>, String> {
-        let found = self.until_read(&format!("list {}", objects.what), || objects.read(self.clients)).await;
-        found.map_err(|error| objects.unlisted(&error))
+    async fn read_beside<V: SideKind>(&self, objects: &SideWatch<V>) -> News<V> {
+        match self.until_read(&format!("list {}", objects.what), || objects.read(self.clients)).await {
+            Ok(found) => News::Listed(found),
+            Err(error) => News::Unlisted(objects.unlisted(&error)),
+        }
     }
 
     /// A list of a kind, which is empty if the kind can't be listed. A kind that is not served is no cause to name.

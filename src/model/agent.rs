@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::names::{NodeName, PodName, Uid};
+use super::news::News;
 use super::release::Release;
 use super::revision::AnyRevision;
 use super::time::Timestamp;
@@ -99,6 +100,17 @@ pub enum AgentNews {
     Applied(AgentPod),
     /// A Pod was deleted, or no longer is that of an agent. This was its last version.
     Deleted(AgentPod),
+}
+
+impl From<News<AgentPod>> for AgentNews {
+    fn from(news: News<AgentPod>) -> Self {
+        match news {
+            News::Unlisted(why) => Self::Unlisted(why),
+            News::Listed(pods) => Self::Listed(pods),
+            News::Applied(pod) => Self::Applied(pod),
+            News::Deleted(pod) => Self::Deleted(pod),
+        }
+    }
 }
 
 /// Why the agent that runs on a node is unknown.

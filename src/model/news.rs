@@ -1,5 +1,7 @@
 //! News of the objects of a kind beside the world.
 
+use crate::model::revision::Revision;
+
 /// News of the objects of a kind beside the world, each with the value `V`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News<V> {
@@ -11,4 +13,15 @@ pub enum News<V> {
     Applied(V),
     /// One was deleted, or no longer matches the selector. This was its last version.
     Deleted(V),
+}
+
+impl<V> News<V> {
+    /// The latest revision that they show.
+    pub fn latest(&self, revision: impl Fn(&V) -> Revision) -> Option<Revision> {
+        match self {
+            Self::Unlisted(_) => None,
+            Self::Listed(all) => all.iter().map(revision).max(),
+            Self::Applied(one) | Self::Deleted(one) => Some(revision(one)),
+        }
+    }
 }

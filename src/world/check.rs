@@ -156,7 +156,7 @@ impl World {
         for (cidr, known) in &self.claims {
             expected.entry(&known.claim.node).or_default().push(*cidr);
         }
-        let noted = self.entries.iter().map(|(node, entry)| (node, entry.claims.as_slice().to_vec()));
+        let noted = self.entries.iter().map(|(node, entry)| (node, entry.claims.as_slice()));
         let noted = noted.filter(|(_, claims)| !claims.is_empty()).collect();
         found.extend(differing(&expected, &noted).map(|node| Inconsistency::ClaimsByNode((*node).clone())));
         let mut expected: BTreeMap<PoolName, BTreeSet<Cidr>> = BTreeMap::new();
@@ -192,12 +192,11 @@ impl World {
     fn check_selection(&self, found: &mut Vec<Inconsistency>) {
         let selectors = Selectors::of(readable(&self.pools));
         let selected_by = |node: &Node| selectors.select(&node.labels);
-        let selected = |pools: &Vec<PoolName>| !pools.is_empty();
         let expected = self.nodes().map(|node| (&node.name, selected_by(node)));
         let expected: BTreeMap<&NodeName, Vec<PoolName>> =
-            expected.filter(|(_, pools)| selected(pools)).collect();
-        let noted = self.entries.iter().map(|(node, entry)| (node, entry.selection.clone()));
-        let noted = noted.filter(|(_, pools)| selected(pools)).collect();
+            expected.filter(|(_, pools)| !pools.is_empty()).collect();
+        let noted = self.entries.iter().map(|(node, entry)| (node, entry.selection.as_slice()));
+        let noted = noted.filter(|(_, pools)| !pools.is_empty()).collect();
         found.extend(differing(&expected, &noted).map(|node| Inconsistency::Selection((*node).clone())));
         let mut nodes: BTreeMap<PoolName, BTreeSet<NodeName>> = BTreeMap::new();
         for (node, pools) in &expected {

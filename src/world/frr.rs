@@ -131,12 +131,7 @@ impl Frr {
     }
 
     pub(super) fn observe_configurations(&mut self, news: FrrConfigurationNews) -> Changed {
-        let seen = match &news {
-            FrrConfigurationNews::Unlisted(_) => None,
-            FrrConfigurationNews::Listed(all) => all.iter().map(|one| one.revision).max(),
-            FrrConfigurationNews::Applied(one) | FrrConfigurationNews::Deleted(one) => Some(one.revision),
-        };
-        self.position = self.position.max(seen);
+        self.position = self.position.max(news.latest(|one| one.revision));
         match news {
             FrrConfigurationNews::Unlisted(why) => {
                 if self.configurations.is_err() {

@@ -18,10 +18,13 @@ pub(super) fn remove<K: Ord, T: Ord + Borrow<Q>, Q: Ord + ?Sized>(
 }
 
 /// The keys with different values in the two maps.
-pub(super) fn differing<'a, K: Ord, V: PartialEq>(
+pub(super) fn differing<'a, K: Ord, V: PartialEq<W>, W>(
     expected: &'a BTreeMap<K, V>,
-    noted: &'a BTreeMap<K, V>,
+    noted: &'a BTreeMap<K, W>,
 ) -> impl Iterator<Item = &'a K> {
     let keys: BTreeSet<&K> = expected.keys().chain(noted.keys()).collect();
-    keys.into_iter().filter(|key| expected.get(*key) != noted.get(*key))
+    keys.into_iter().filter(|key| match (expected.get(*key), noted.get(*key)) {
+        (Some(expected), Some(noted)) => expected != noted,
+        (expected, noted) => expected.is_some() || noted.is_some(),
+    })
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::index::remove;
+use super::index::{differing, remove};
 use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::node_config::{NodeConfig, NodeConfigNews, Overrides};
 use crate::publisher::Publisher;
@@ -68,14 +68,13 @@ impl NodeConfigs {
     /// The nodes with an entry that does not follow from these publishers.
     pub(super) fn differing(
         &self,
-        expected: &BTreeMap<&NodeName, Result<Publisher, String>>,
+        expected: &BTreeMap<NodeName, Result<Publisher, String>>,
     ) -> BTreeSet<NodeName> {
-        let nodes = self.own.keys().chain(expected.keys().copied());
-        let wrong = nodes.filter(|node| self.own.get(*node) != expected.get(*node));
+        let wrong = differing(expected, &self.own);
         let noted =
             self.default_pools.iter().flat_map(|(name, nodes)| nodes.iter().map(move |node| (name, node)));
         let noted: BTreeSet<(&PodIpPoolName, &NodeName)> = noted.collect();
-        let defaults = expected.iter().filter_map(|(node, own)| Some((default_pool(own)?, *node)));
+        let defaults = expected.iter().filter_map(|(node, own)| Some((default_pool(own)?, node)));
         let defaults: BTreeSet<(&PodIpPoolName, &NodeName)> = defaults.collect();
         let wrong_defaults = noted.symmetric_difference(&defaults).map(|(_, node)| (*node).clone());
         wrong.cloned().chain(wrong_defaults).collect()

@@ -40,12 +40,7 @@ pub(super) enum Changed {
 impl PodIpPools {
     /// Takes in news of them.
     pub(super) fn observe(&mut self, news: PodIpPoolNews) -> Changed {
-        let seen = match &news {
-            PodIpPoolNews::Unlisted(_) => None,
-            PodIpPoolNews::Listed(pools) => pools.iter().map(|pool| pool.revision).max(),
-            PodIpPoolNews::Applied(pool) | PodIpPoolNews::Deleted(pool) => Some(pool.revision),
-        };
-        self.position = self.position.max(seen);
+        self.position = self.position.max(news.latest(|pool| pool.revision));
         let changed = match (&mut self.known, news) {
             // Pools report the reason.
             (Err(before), PodIpPoolNews::Unlisted(why)) => {

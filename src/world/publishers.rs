@@ -90,7 +90,7 @@ impl World {
     /// The nodes whose publisher does not follow from the known objects.
     pub(super) fn wrong_publishers(&self) -> BTreeSet<NodeName> {
         let own = |node: &Node| self.node_configs.own(&self.reader, &node.labels);
-        let expected = self.nodes().filter_map(|node| Some((&node.name, own(node)?))).collect();
+        let expected = self.nodes().filter_map(|node| Some((node.name.clone(), own(node)?))).collect();
         self.node_configs.differing(&expected)
     }
 }

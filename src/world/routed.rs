@@ -53,7 +53,8 @@ impl World {
     /// Takes in the podCIDRs of a Node, in the place of those of `before`.
     pub(super) fn set_routed(&mut self, name: &NodeName, before: Option<&Node>) {
         let before = before.map(publisher::pod_cidrs_of).unwrap_or_default();
-        let after = self.node(name).map(publisher::pod_cidrs_of).unwrap_or_default().to_vec();
+        let after = self.entries.get(name).and_then(|entry| entry.node.as_deref());
+        let after = after.map(publisher::pod_cidrs_of).unwrap_or_default();
         if before == after {
             return;
         }
@@ -61,7 +62,7 @@ impl World {
             self.routed.remove(*cidr, name);
         }
         for cidr in after {
-            self.routed.insert(cidr, name.clone());
+            self.routed.insert(*cidr, name.clone());
         }
     }
 }
