@@ -39,6 +39,14 @@ pub struct Settings {
     pub node_field: NodeField,
 }
 
+impl Settings {
+    /// The defaults, in every mode: for a command that does not know the flags of the controller.
+    #[must_use]
+    pub fn of_every_mode() -> Self {
+        Self { modes: IpamMode::ALL.into(), ..Self::default() }
+    }
+}
+
 impl Default for Settings {
     /// The values that apply if an administrator sets nothing.
     fn default() -> Self {

@@ -23,7 +23,6 @@ use crate::model::observation::{Listing, Object, Observation};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::revision::AnyRevision;
 use crate::model::time::Now;
-use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{Settings, from_config};
 use crate::publisher::{Mode, Publisher};
 use crate::wire::freeze::{self, freeze_of};
@@ -174,7 +173,7 @@ fn gathered(
     let mut gathering = Gathering::default();
     let config = config_map(&namespaces.cilium, "cilium-config");
     gathering.set_mode(if let Some(config) = config {
-        let settings = Settings { modes: IpamMode::ALL.into(), ..Settings::default() };
+        let settings = Settings::of_every_mode();
         from_config(&config.data.unwrap_or_default(), &settings)
     } else {
         let missing = "the settings of Cilium, because ConfigMap cilium-config is not in the files; the mode crd \

@@ -48,7 +48,6 @@ use crate::model::plan::NodePlan;
 use crate::model::time::Now;
 use crate::plan::Policy;
 use crate::plan::forecast::plan_all;
-use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::Settings;
 use crate::telemetry::logs;
 use crate::world::World;
@@ -259,7 +258,7 @@ impl Access {
     /// How the cluster is listed. The flags of the controller are not known here: the result shows its actions in the
     /// mode of the cluster.
     fn gather_options(&self) -> GatherOptions {
-        let settings = Settings { modes: IpamMode::ALL.into(), ..Settings::default() };
+        let settings = Settings::of_every_mode();
         GatherOptions {
             mode: ModeSource::ConfigMapIn(self.cilium_namespace.clone(), settings),
             namespace: self.namespace.clone(),

@@ -12,7 +12,6 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::outcome::{Answer, Outcome, Seen};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::revision::Revision;
-use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{Settings, from_config};
 use crate::telemetry::metrics::tests::world;
 use crate::telemetry::readiness::Readiness;
@@ -106,7 +105,7 @@ async fn a_difference_that_arises_later_ends_the_loop_too() {
 async fn a_mode_with_names_is_not_served_before_the_objects_of_its_names_are_known() {
     let (mut serving, _inputs) = serving(&Telemetry::start());
     serving.world.set_mode(Mode::Passive("a test".to_owned()));
-    let settings = Settings { modes: IpamMode::ALL.into(), ..Settings::default() };
+    let settings = Settings::of_every_mode();
     let config = [("ipam".to_owned(), "multi-pool".to_owned())].into();
     let told = |serving: &Loop| match serving.world.mode() {
         Mode::Active(_) => "active".to_owned(),

@@ -3,7 +3,6 @@
 use super::*;
 use crate::model::installation::{ApiService, DaemonSet, Definition, Installation, Process, Right};
 use crate::model::surroundings::{OldDefinition, OtherRange, RangeOwner};
-use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{Settings, from_config};
 use crate::view::preflight::{State as Light, preflight};
 
@@ -71,9 +70,7 @@ fn settings(changes: &[(&str, &str)]) -> BTreeMap<String, String> {
 /// The lines that are not `ok`, as `STATE POINT: TEXT`.
 fn wrong(objects: &str, installation: &Installation) -> Vec<String> {
     let mode = match &installation.settings {
-        Ok(Some(settings)) => {
-            from_config(settings, &Settings { modes: IpamMode::ALL.into(), ..Settings::default() })
-        }
+        Ok(Some(settings)) => from_config(settings, &Settings::of_every_mode()),
         Ok(None) | Err(_) => Mode::Passive("cilium-config is unknown".to_owned()),
     };
     let cluster = Cluster::in_mode(mode, objects);
