@@ -337,7 +337,8 @@ mod tests {
     async fn a_daemon_that_is_away_is_a_failure_in_words() {
         let daemon = Daemon::new("127.0.0.1:1", PathId(7)).unwrap();
         let outcome = daemon.carry_out(RibRequest::List, &Lead::unelected(), &Places::new(1)).await;
-        assert!(failure(outcome).why().contains("refused"));
+        let RibFailure::Unanswered(why) = failure(outcome) else { panic!("it was sent") };
+        assert!(why.contains("refused"), "{why}");
     }
 
     #[test]

@@ -61,10 +61,7 @@ impl<'a> Carrier<'a> {
     /// being deleted is still written to, because it keeps everything until it no longer exists.
     #[must_use]
     pub fn is_going(self) -> bool {
-        match self {
-            Self::CiliumNode(cilium_node) => cilium_node.deleting,
-            Self::Node(_) => false,
-        }
+        self.cilium_node().is_some_and(|cilium_node| cilium_node.deleting)
     }
 
     /// The texts on it that could not be read.

@@ -144,13 +144,3 @@ pub enum RibFailure {
     /// The daemon may carry out the last request later.
     Unanswered(String),
 }
-
-impl RibFailure {
-    /// The reason, for people.
-    #[must_use]
-    pub fn why(&self) -> &str {
-        match self {
-            Self::NotSent(why) | Self::Unanswered(why) => why,
-        }
-    }
-}

@@ -109,16 +109,12 @@ impl PoolsChange {
     #[must_use]
     pub fn is_shown_by(&self, fields: &PoolsFields, added: &[Cidr]) -> bool {
         match self {
-            Self::Allocate(_) => {
-                added.iter().all(|cidr| fields.allocated.iter().any(|entry| entry.cidrs.contains(cidr)))
-            }
+            Self::Allocate(_) => added.iter().all(|cidr| fields.listed().any(|listed| listed == *cidr)),
             Self::Ask(Question { as_of, .. }) => {
                 fields.requested.iter().any(|entry| entry.asked_as_of.is_some_and(|asked| asked >= *as_of))
             }
             // An agent that keeps using one writes it back, and that may be seen first: it is tried again later.
-            Self::Remove { off, .. } => {
-                !fields.allocated.iter().any(|entry| entry.cidrs.iter().any(|cidr| off.contains(cidr)))
-            }
+            Self::Remove { off, .. } => !fields.listed().any(|listed| off.contains(&listed)),
         }
     }
 }

@@ -63,12 +63,11 @@ pub(super) fn advice(world: &World, publisher: &Publisher, claim: &Claim) -> Str
 /// Where a node has one block for its life, its agent keeps using that block, and no Pod shows this. The same is true
 /// of an agent that uses an address of the block for itself.
 fn may_be_abandoned(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
-    let has_agents_own = |carrier: Carrier<'_>| match carrier {
-        Carrier::CiliumNode(seen) => {
+    let has_agents_own = |carrier: Carrier<'_>| {
+        carrier.cilium_node().is_some_and(|seen| {
             let in_pool = seen.crd.own.entries_in(claim.cidr);
             in_pool.chain(seen.pools.own.entries_in(claim.cidr)).next().is_some()
-        }
-        Carrier::Node(_) => false,
+        })
     };
     !publisher.gives_one_block()
         && !world.is_unreadable_claim(claim.cidr)

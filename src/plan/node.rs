@@ -76,9 +76,8 @@ fn known_mode<'a>(world: &'a World, name: &NodeName) -> Step<&'a Publisher> {
 }
 
 fn readable_objects(world: &World, name: &NodeName) -> Step {
-    let unreadable = [Kind::Node, Kind::CiliumNode]
-        .into_iter()
-        .find(|kind| world.unreadable(*kind, name.as_str()).is_some());
+    let unreadable =
+        [Kind::Node, Kind::CiliumNode].into_iter().find(|kind| world.is_unreadable(*kind, name.as_str()));
     unreadable.map_or(NEXT, |kind| ControlFlow::Break(Made::AsksForNothingBefore(Wait::Readable(kind))))
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::plan::Lasting;
 use crate::model::release::Release;
@@ -54,7 +53,7 @@ pub fn missing(world: &World, now: Now) -> Option<Finding> {
         counted(nodes.len(), "node"),
         ten_of(&nodes)
     );
-    Some(Finding::new(FindingKind::AgentMissing, Kind::Node, nodes.first()?.as_str(), message))
+    Some(Finding::of_node(FindingKind::AgentMissing, nodes.first()?, message))
 }
 
 /// A line about the nodes for which nothing is published because of their agents; `None` if there are none.

@@ -8,8 +8,7 @@ use super::takers::Takers;
 use super::tally;
 use crate::model::claim::{ClaimState, Reason};
 use crate::model::counted::{counted, shown};
-use crate::model::kind::Kind;
-use crate::model::names::{NodeName, PoolName};
+use crate::model::names::PoolName;
 use crate::model::pool::Pool;
 use crate::model::status::FamilyCounts;
 use crate::model::time::Timestamp;
@@ -63,8 +62,6 @@ impl Holders {
         takers: Option<&Takers<'_>>,
     ) -> Self {
         let claims = world.claims_of_pool(&pool.name).map(|known| &known.claim);
-        let is_deleted =
-            |node: &NodeName| world.node(node).is_none() && !world.is_unreadable(Kind::Node, node.as_str());
         let (mut of_deleted_nodes, mut next_free) = (0, None);
         for claim in claims.filter(|claim| claim.cidr.family() == family) {
             match claim.state {
@@ -74,7 +71,7 @@ impl Holders {
                     let found = world.cooled_at(claim).map(|until| (until, setting));
                     next_free = next_free.into_iter().chain(found).min();
                 }
-                ClaimState::Held if is_deleted(&claim.node) => of_deleted_nodes += 1,
+                ClaimState::Held if !world.has_node(&claim.node) => of_deleted_nodes += 1,
                 ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) => {}
             }
         }

@@ -56,7 +56,7 @@ fn pod_cidrs_of_others(world: &World) -> Option<Finding> {
         world.reader().ipam_mode().as_str(),
     );
     let (first, _) = conflicts.first_key_value()?;
-    Some(Finding::new(FindingKind::PodCIDRConflict, Kind::Node, first.as_str(), message))
+    Some(Finding::of_node(FindingKind::PodCIDRConflict, first, message))
 }
 
 /// Served CiliumNodes that list a CIDR which is in no pool.
@@ -137,5 +137,5 @@ fn shared_addresses(world: &World) -> Option<Finding> {
         ten_of(shared.iter().map(|(address, nodes)| format!("{address} ({})", ten_of(nodes)))),
     );
     let first = shared.values().find_map(BTreeSet::first)?;
-    Some(Finding::new(FindingKind::SharedInternalIP, Kind::Node, first.as_str(), message))
+    Some(Finding::of_node(FindingKind::SharedInternalIP, first, message))
 }

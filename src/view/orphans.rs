@@ -56,9 +56,7 @@ pub fn finding(world: &World, now: Now) -> Option<Finding> {
 }
 
 fn is_orphaned(world: &World, node: &NodeName) -> bool {
-    world.cilium_node(node).is_some()
-        && world.node(node).is_none()
-        && !world.is_unreadable(Kind::Node, node.as_str())
+    world.cilium_node(node).is_some() && !world.has_node(node)
 }
 
 fn is_of_full_pool(world: &World, claim: &Claim) -> bool {

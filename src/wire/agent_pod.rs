@@ -136,11 +136,11 @@ struct Running {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::side_watched::SideWatched;
+    use super::super::side_watched::tests;
     use super::*;
 
     fn read(pod: &Value) -> Option<AgentPod> {
-        serde_json::from_value::<SideWatched<AgentPod>>(pod.clone()).unwrap().into_value()
+        tests::read(pod)
     }
 
     /// A Pod as Cilium's chart and the kubelet make it, with only the fields that are read and a few others.

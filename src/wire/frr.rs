@@ -69,7 +69,7 @@ impl SideKind for FrrConfiguration {
             selector,
             prefixes,
             sessions,
-            is_deleting: metadata["deletionTimestamp"].is_string(),
+            is_deleting: meta.is_deleting(),
             n_routers: spec["bgp"]["routers"].as_array().map_or(0, Vec::len),
             is_exact,
         })

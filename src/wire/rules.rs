@@ -2,8 +2,7 @@
 //!
 //! Each sentence completes "the value …", so that a message can be read by itself.
 
-use crate::model::pool::{MAX_ADDRESSES_PER_NODE, widest_block};
-use crate::net::cidr::Family;
+use crate::model::pool::MAX_ADDRESSES_PER_NODE;
 
 /// A pool has a family.
 pub const ONE_FAMILY: &str = "must have ipv4, ipv6 or both";
@@ -94,10 +93,6 @@ pub const TRANSITION: &str = "must follow the table of states: Held to Draining 
 
 /// The prefix of names of ours, which no name of a CiliumPodIPPool may have.
 pub const OURS: &str = "nodeipam.io-";
-/// The prefix length of the largest IPv4 block of any mode; each mode has its own limit within it.
-pub const LARGEST_IPV4_BLOCK: u8 = widest_block(Family::V4);
-/// The prefix length of the largest IPv6 block.
-pub const LARGEST_IPV6_BLOCK: u8 = widest_block(Family::V6);
 /// The highest priority; the lowest is its negative.
 pub const MAX_PRIORITY: i32 = 1_000_000_000;
 /// Blocks of one family that a pool may allow a node.

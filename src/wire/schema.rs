@@ -8,6 +8,8 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
 use super::{MAX_COUNT, rules};
+use crate::model::pool::widest_block;
+use crate::net::cidr::Family;
 
 /// DNS-1123 subdomains, the names of objects.
 const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
@@ -123,8 +125,8 @@ pub(super) fn claimed_cidr(_: &mut SchemaGenerator) -> Schema {
             rule(
                 &format!(
                     "!isCIDR(self) || cidr(self).prefixLength() >= (cidr(self).ip().family() == 4 ? {} : {})",
-                    rules::LARGEST_IPV4_BLOCK,
-                    rules::LARGEST_IPV6_BLOCK
+                    widest_block(Family::V4),
+                    widest_block(Family::V6)
                 ),
                 rules::BLOCK_BOUND,
             ),

@@ -19,11 +19,11 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::node::Malformed;
 use crate::model::observation::{Object, Unreadable};
+use crate::model::pool::widest_block;
 use crate::model::revision::{Revision, Store};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
-use crate::wire::rules;
 
 /// The shortest prefixes that one node can have in any mode of Cilium or Kubernetes. By default a node gets a /24, and
 /// /64 or /120 of IPv6; both can be set. A /16 has a hundred times the addresses that a kubelet needs for its pods. A
@@ -39,7 +39,7 @@ const SHORTEST_OF_A_POOL: (u8, u8) = (8, 8);
 /// IPv4. No pool can have IPv6 addresses of that range.
 fn can_be_real(kind: Kind, range: Cidr) -> bool {
     let (ipv4, ipv6) = match kind {
-        Kind::Claim => (rules::LARGEST_IPV4_BLOCK, rules::LARGEST_IPV6_BLOCK),
+        Kind::Claim => (widest_block(Family::V4), widest_block(Family::V6)),
         Kind::Node | Kind::CiliumNode => SHORTEST_OF_A_NODE,
         Kind::Pool => SHORTEST_OF_A_POOL,
     };

@@ -141,7 +141,7 @@ impl World {
     /// The latest revision at which a CiliumNode is known not to exist; `None` if it may exist.
     #[must_use]
     pub fn absent_as_of(&self, node: &NodeName) -> Option<Revision> {
-        if self.cilium_node(node).is_some() || self.unreadable(Kind::CiliumNode, node.as_str()).is_some() {
+        if self.cilium_node(node).is_some() || self.is_unreadable(Kind::CiliumNode, node.as_str()) {
             return None;
         }
         self.remembered(node)
@@ -172,7 +172,7 @@ impl World {
 
     /// Whether a Node exists, as the watch of Nodes shows it.
     pub(super) fn presence_as_watched(&self, node: &NodeName) -> Presence {
-        if self.unreadable(Kind::Node, node.as_str()).is_some() {
+        if self.is_unreadable(Kind::Node, node.as_str()) {
             return Presence::Unreadable;
         }
         self.node(node).map_or(Presence::Gone, |node| Presence::Is(node.uid.clone()))
@@ -192,7 +192,8 @@ impl World {
     }
 
     /// Whether the Node of this name exists, readable or not.
-    fn has_node(&self, node: &NodeName) -> bool {
+    #[must_use]
+    pub fn has_node(&self, node: &NodeName) -> bool {
         self.node(node).is_some() || self.is_unreadable(Kind::Node, node.as_str())
     }
 

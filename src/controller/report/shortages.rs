@@ -27,7 +27,7 @@ impl Reporter {
             if !rest.is_empty() {
                 message = format!("{} lack a pool, such as {node}: {message}", counted(nodes.len(), "node"));
             }
-            self.log.found(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
+            self.log.found(&Finding::of_node(FindingKind::NoPool, node, message.clone()));
             self.tell_of_wait(of_node(world, node), EventReason::NoPool, message, cause);
         }
         for node in rest {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::TURN;
 use super::need::is_surplus;
 use crate::model::agent::UseUnknown;
-use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::plan::Lasting;
@@ -106,9 +106,7 @@ impl<'a> Subject<'a> {
     ///
     /// One at a time: the need of the node is computed again when that block has left.
     fn surplus(&self, draft: &mut Draft) -> Option<&'a Claim> {
-        let leaves = |claim: &Claim| {
-            matches!(claim.state, ClaimState::Draining(_) | ClaimState::Releasing(Reason::Reclaimed))
-        };
+        let leaves = |claim: &Claim| claim.is_reclaimed() || matches!(claim.state, ClaimState::Draining(_));
         if self.claims().any(leaves) {
             return None;
         }

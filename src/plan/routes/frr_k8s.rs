@@ -24,7 +24,7 @@ use crate::model::freeze::Switch;
 use crate::model::frr::{
     FrrChange, FrrConfiguration, FrrPurpose, FrrWrite, HOSTNAME_LABEL, Selector, Sessions, name_of,
 };
-use crate::model::kind::{Kind, ObjectKind};
+use crate::model::kind::ObjectKind;
 use crate::model::names::{FrrName, NodeName, ten_of};
 use crate::model::node::Node;
 use crate::model::plan::RoutesPlan;
@@ -134,7 +134,7 @@ fn wanted(world: &World, frr: &Frr, plan: &mut RoutesPlan) -> BTreeMap<FrrName, 
     }
     for node in without.into_iter().filter(|node| is_meant(node)) {
         let why = format!("its routes are not announced: it has no label {HOSTNAME_LABEL}");
-        plan.findings.insert(Finding::new(FindingKind::RouteWithheld, Kind::Node, node.name.as_str(), why));
+        plan.findings.insert(Finding::of_node(FindingKind::RouteWithheld, &node.name, why));
     }
     for (hostname, nodes) in by_hostname {
         match &nodes[..] {
@@ -151,8 +151,7 @@ fn wanted(world: &World, frr: &Frr, plan: &mut RoutesPlan) -> BTreeMap<FrrName, 
                          give each Node its own value",
                         ten_of(others)
                     );
-                    let kind = FindingKind::RouteWithheld;
-                    plan.findings.insert(Finding::new(kind, Kind::Node, node.name.as_str(), why));
+                    plan.findings.insert(Finding::of_node(FindingKind::RouteWithheld, &node.name, why));
                 }
             }
         }
@@ -200,7 +199,7 @@ fn foreign(
 
 fn refused(name: &FrrName, node: &NodeName, why: &str) -> Finding {
     let message = format!("FRRConfiguration {name} of this node: {why}");
-    Finding::new(FindingKind::RouteRefused, Kind::Node, node.as_str(), message)
+    Finding::of_node(FindingKind::RouteRefused, node, message)
 }
 
 /// A pass over all FRRConfigurations.

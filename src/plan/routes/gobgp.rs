@@ -18,7 +18,7 @@ use crate::model::claim::ClaimState;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::freeze::Switch;
 use crate::model::gobgp::{Rib, RibChange, RibPath, RibRequest};
-use crate::model::kind::{Kind, ObjectKind};
+use crate::model::kind::ObjectKind;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::plan::RoutesPlan;
 use crate::model::request::{Read, Target};
@@ -144,7 +144,7 @@ fn wanted<'a>(world: &'a World, gobgp: &Gobgp, plan: &mut RoutesPlan) -> BTreeMa
         }
         for (family, prefixes) in without {
             let why = format!("{} is not announced: it has no InternalIP of {family}", ten_of(&prefixes));
-            let finding = Finding::new(FindingKind::RouteWithheld, Kind::Node, node.name.as_str(), why);
+            let finding = Finding::of_node(FindingKind::RouteWithheld, &node.name, why);
             plan.findings.insert(finding);
         }
     }

@@ -11,7 +11,7 @@ use super::demand::Demand;
 use super::one_store;
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
-use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::claim::Claim;
 use crate::model::counted::counted;
 use crate::model::crd::{CrdChange, CrdFields, FENCE, FormerCrd, MarkChange, ReleaseMark};
 use crate::model::finding::{Finding, FindingKind};
@@ -234,7 +234,7 @@ impl CiliumMode for Crd {
         let Some(carrier) = carrier else { return removal.shown_by_version() };
         let later =
             || self.later_version_of(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable);
-        if claim.state == ClaimState::Releasing(Reason::Reclaimed) {
+        if claim.is_reclaimed() {
             match self.leaving(carrier, claim) {
                 // Only a later version shows whether the agent has withdrawn its consent, or has not written it yet.
                 Leaving::NotSeen => return later(),

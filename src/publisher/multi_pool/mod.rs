@@ -349,9 +349,10 @@ impl CiliumMode for MultiPool {
         in_their_place: &[&Claim],
         as_of: Revision,
     ) -> Option<Withdrawal> {
-        let mut withdrawal = removal::removal(carrier.cilium_node()?, blocks, as_of)?;
+        let cilium_node = carrier.cilium_node()?;
+        let mut withdrawal = removal::removal(cilium_node, blocks, as_of)?;
         if let CarrierChange::MultiPool(PoolsChange::Remove { allocated, .. }) = &mut withdrawal.change {
-            self.add(allocated, &missing(fields(carrier)?, in_their_place));
+            self.add(allocated, &missing(&cilium_node.pools, in_their_place));
         }
         Some(withdrawal)
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::carrier::{Carrier, CarrierChange};
+use crate::model::carrier::CarrierChange;
 use crate::model::claim::Claim;
 use crate::model::multi_pool::{Allocated, PoolsChange, PoolsFields, Question};
 use crate::model::node::CiliumNode;
@@ -50,11 +50,10 @@ pub(super) fn removal(cilium_node: &CiliumNode, blocks: &[Cidr], as_of: Revision
         Allocated { cidrs: cidrs.collect(), ..entry.clone() }
     };
     let allocated = fields.allocated.iter().map(stays).collect();
-    let carrier = Carrier::CiliumNode(cilium_node);
     Some(Withdrawal {
-        node: carrier.name().clone(),
-        uid: carrier.uid().clone(),
-        revision: carrier.revision(),
+        node: cilium_node.name.clone(),
+        uid: cilium_node.uid.clone(),
+        revision: cilium_node.revision.into(),
         step: WithdrawalStep::Remove,
         blocks: off.clone(),
         change: CarrierChange::MultiPool(PoolsChange::Remove { off, allocated, question }),

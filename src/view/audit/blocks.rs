@@ -68,7 +68,7 @@ fn of_claim(world: &World, claim: &Claim, found: &mut Found) {
         let cause = format!("the claim is {}, and its addresses have release marks", claim.state);
         found.add(Check::StaleMarks, CILIUM_NODE, node.as_str(), cause, block.to_string());
     }
-    if world.node(node).is_none() && !world.is_unreadable(Kind::Node, node.as_str()) {
+    if !world.has_node(node) {
         let cause = "the Node does not exist, and the CiliumNode keeps its blocks".to_owned();
         found.add(Check::NodeOfClaimMissing, kind, node.as_str(), cause, block.to_string());
     }
