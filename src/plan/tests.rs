@@ -122,6 +122,16 @@ impl Cluster {
         assert_eq!(self.world.check(), []);
     }
 
+    /// A list of this revision shows the object in this line, and no other of its kind.
+    fn lists_only(&mut self, line: &str, revision: u64) {
+        let object = object(line);
+        let kind = object.kind();
+        let at = AnyRevision::of(kind, revision);
+        let listing = Listing { kind, at_least: at, at_most: at, objects: vec![object] };
+        self.world.observe(Observation::Listed(listing));
+        assert_eq!(self.world.check(), []);
+    }
+
     /// Something is told of the agents' Pods.
     fn observe_agents(&mut self, news: AgentNews) {
         self.world.observe_agents(news);
@@ -190,7 +200,7 @@ impl Cluster {
         self.expect(name, expected);
     }
 
-    /// The same of a node that gets its only block: its claims are read first, and are those that are known.
+    /// Checks the plan of a node that gets its only block: its claims are read first, and are those that are known.
     #[track_caller]
     fn expect_after_claims(&mut self, name: &str, expected: &str) {
         self.reads_claims(name, LISTED);

@@ -7,7 +7,6 @@ use super::*;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields, Question, Requested};
 use crate::model::share::Share;
 use crate::plan::{why_no_block, why_no_pool};
-use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{Settings, from_config};
 use crate::view::tally;
 
@@ -301,26 +300,19 @@ fn an_answer_that_shows_the_block_does_not_prove_what_came_later() {
 fn a_version_after_others_that_were_missed_is_no_answer() {
     let asked = cluster(&format!("{LEAVING}\nciliumnode a @96 need=8 has=10.0.0.0/28 asked=95"));
     let later = "ciliumnode a @125 need=8 has=10.0.0.0/28";
-    let listed = |world: &mut World| {
-        let at = AnyRevision::of(Kind::CiliumNode, 130);
-        let objects = vec![object(later)];
-        let listing = Listing { kind: Kind::CiliumNode, at_least: at, at_most: at, objects };
-        world.observe(Observation::Listed(listing));
-    };
-    let read = |world: &mut World| {
+    let listed = |cluster: &mut Cluster| cluster.lists_only(later, 130);
+    let read = |cluster: &mut Cluster| {
         let Object::CiliumNode(found) = object(later) else { unreachable!() };
-        let (request, seen) = (Read::CiliumNode("a".into()).into(), Seen::CiliumNode(Box::new(found)));
-        world.finish(Outcome { request, answer: Answer::Done, seen }, asked.now);
+        cluster.finish(Read::CiliumNode("a".into()).into(), Seen::CiliumNode(Box::new(found)));
     };
-    let unreadable = |world: &mut World| {
-        for line in ["unreadable CiliumNode a @120", later] {
-            world.observe(Observation::Applied(Box::new(object(line))));
-        }
+    let unreadable = |cluster: &mut Cluster| {
+        cluster.observe("unreadable CiliumNode a @120");
+        cluster.observe(later);
     };
-    let list: &dyn Fn(&mut World) = &listed;
+    let list: &dyn Fn(&mut Cluster) = &listed;
     for (what, miss) in [("a list", list), ("a read", &read), ("an unreadable version", &unreadable)] {
         let mut cluster = asked.clone();
-        miss(&mut cluster.world);
+        miss(&mut cluster);
         cluster.pass(2);
         assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95", "{what}");
         // The next answer counts.
@@ -418,7 +410,7 @@ fn the_name_of_an_operator_stops_a_node_whatever_it_has() {
 fn a_change_of_the_mode_stops_a_process_until_it_is_undone_or_restarted() {
     let mut cluster = cluster("pool p 10.0.0.0/24 28\njoined a @90 need=8");
     let of_config = |ipam: &str| {
-        let settings = Settings { modes: IpamMode::ALL.into(), ..Settings::default() };
+        let settings = Settings::of_every_mode();
         from_config(
             &[("ipam".to_owned(), ipam.to_owned()), ("enable-ipv6".to_owned(), "false".to_owned())].into(),
             &settings,

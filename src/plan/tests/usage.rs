@@ -87,14 +87,7 @@ fn a_list_that_turns_out_to_be_of_an_earlier_start_is_not_believed() {
 fn a_report_that_only_a_list_shows_is_not_believed() {
     let mut cluster = known();
     cluster.agent("agent a 1.20.2 restarts=1");
-    let at = AnyRevision::of(Kind::CiliumNode, 120);
-    let objects = vec![object("ciliumnode a @110 10.0.0.0/28 used=0")];
-    cluster.world.observe(Observation::Listed(Listing {
-        kind: Kind::CiliumNode,
-        at_least: at,
-        at_most: at,
-        objects,
-    }));
+    cluster.lists_only("ciliumnode a @110 10.0.0.0/28 used=0", 120);
     assert_eq!(cluster.usage(), NOT_SEEN);
     cluster.observe("ciliumnode a @125 10.0.0.0/28 used=4");
     assert_eq!(cluster.usage(), "uses 4");
