@@ -119,15 +119,13 @@ fn listed(cidrs: &[Cidr]) -> PoolsFields {
 
 /// The blocks that a CiliumNode lists.
 pub(super) fn blocks(seen: &CiliumNode) -> Vec<Cidr> {
-    let allocated = seen.pools.allocated.iter().flat_map(|entry| &entry.cidrs);
-    seen.crd.pod_cidrs.iter().chain(allocated).copied().collect()
+    seen.crd.pod_cidrs.iter().copied().chain(seen.pools.listed()).collect()
 }
 
 /// The addresses that its agent may give to pods.
 pub(super) fn offered(seen: &CiliumNode) -> AddressSet {
     let mut offered = seen.crd.pool.clone();
-    let allocated = seen.pools.allocated.iter().flat_map(|entry| &entry.cidrs);
-    offered.extend_with(&allocated.flat_map(|cidr| given_of(*cidr)).collect());
+    offered.extend_with(&seen.pools.listed().flat_map(given_of).collect());
     offered
 }
 

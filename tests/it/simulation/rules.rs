@@ -39,7 +39,8 @@ pub(super) type Given = BTreeSet<(NodeName, Cidr)>;
 ///
 /// - Blocks on carriers do not overlap, and each has a claim for its node.
 /// - No two carriers offer one address. Each offered address is in a block on its carrier, and the claim offers it too.
-/// - Blocks in the memory of an agent have a claim for its node that is not cooling as `Reclaimed`.
+/// - Blocks in the memory of an agent have a claim for its node that is not cooling as `Reclaimed`, or as `Unused` while
+///   no block on its carrier overlaps it.
 /// - No two nodes have pods with one address, and no pod has an address that the carrier of another node offers.
 ///
 /// Blocks of another allocator need no claim before one exists.
@@ -185,7 +186,7 @@ pub(super) fn transition(
     for address in agent.into_iter().flat_map(Agent::held).filter(is_told) {
         let has_address = |claim: &&Claim| claim.node == *node && claim.cidr.contains(*address);
         let claims: Vec<&Claim> = store.claims().filter(has_address).collect();
-        let is_removed = |claim: &&Claim| claim.state == ClaimState::Releasing(Reason::Reclaimed);
+        let is_removed = |claim: &&Claim| claim.is_reclaimed();
         // A pod got it before its agent saw the removal of the block (known gaps).
         let is_off = store.mode == Mode::MultiPool && claims.iter().any(is_removed);
         // An address in a release handshake is not published before the end of the handshake.

@@ -92,11 +92,11 @@ impl Cluster {
             let reached = self.store.revision();
             let Some(agent) = self.agents.get_mut(name) else { return Ok(()) };
             agent.report(&mut self.store, name);
-            let memory = agent.memory();
-            self.looks(name);
             if self.store.revision() != reached {
+                let memory = agent.memory();
                 self.say(|| format!("    the agent of {name} reports, with {memory} in memory"));
             }
+            self.looks(name);
         }
         Ok(())
     }

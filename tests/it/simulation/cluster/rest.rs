@@ -1,5 +1,6 @@
 //! A cluster without further disturbance: it comes to rest, stays at rest, and every world matches its objects.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use cilium_node_ipam::ledger::Occupant;
@@ -114,7 +115,7 @@ impl Cluster {
         differ
     }
 
-    /// One round: all replicas receive all news, then decide everything, then complete all writes.
+    /// One round: time passes, agents and other surroundings act, and then the replicas do everything that they can do.
     ///
     /// One replica may want a change that another does not, because the other remembers something that no object shows.
     /// Then the writes of the one come too late each time, for ever. So the replicas take turns.
@@ -128,32 +129,7 @@ impl Cluster {
         if self.memories_may_differ() {
             return self.turns(number);
         }
-        let mut round = Round::Quiet;
-        // An agent looks after its CIDRs once a minute, and a replica decides at once. If the agent acted between two
-        // decisions each time, it could undo the one for ever.
-        for _ in 0..MOST_IN_A_TURN {
-            for number in 0..self.replicas.len() {
-                if self.hear_all(number) {
-                    round = round.max(Round::Statuses);
-                }
-            }
-            for number in 0..self.replicas.len() {
-                self.decide_all(number)?;
-                round = round.max(self.under_way(number));
-            }
-            if self.replicas.iter().all(|replica| replica.in_flight.is_empty()) {
-                break;
-            }
-            // By turns, so that replicas meet at every object.
-            while self.replicas.iter().any(|replica| !replica.in_flight.is_empty()) {
-                for number in 0..self.replicas.len() {
-                    self.proceed(number, 0)?;
-                }
-                self.look(None)?;
-            }
-            self.agents_look();
-        }
-        Ok(round)
+        self.turn(0..self.replicas.len())
     }
 
     /// One replica after the other does everything that it can do now. Each time another replica is the first.
@@ -161,21 +137,40 @@ impl Cluster {
         let mut round = Round::Quiet;
         for turn in 0..self.replicas.len() {
             let number = (begin + turn) % self.replicas.len();
-            // Reads come before a write, and a write shows the next one. Of several writes to one object, all but one
-            // wait.
-            for _ in 0..MOST_IN_A_TURN {
+            round = round.max(self.turn(number..number + 1)?);
+        }
+        Ok(round)
+    }
+
+    /// These replicas receive all news, decide everything and complete all writes, until they want nothing more.
+    ///
+    /// An agent looks after its CIDRs once a minute, and a replica decides at once. If the agent acted between two
+    /// decisions each time, it could undo the one for ever.
+    fn turn(&mut self, numbers: Range<usize>) -> Result<Round, String> {
+        let mut round = Round::Quiet;
+        // Reads come before a write, and a write shows the next one. Of several writes to one object, all but one wait.
+        for _ in 0..MOST_IN_A_TURN {
+            for number in numbers.clone() {
                 if self.hear_all(number) {
                     round = round.max(Round::Statuses);
                 }
-                self.decide_all(number)?;
-                if self.replicas[number].in_flight.is_empty() {
-                    break;
-                }
-                round = round.max(self.under_way(number));
-                self.end_all(number)?;
-                self.look(None)?;
-                self.agents_look();
             }
+            for number in numbers.clone() {
+                self.decide_all(number)?;
+                round = round.max(self.under_way(number));
+            }
+            let is_done = |replicas: &[Replica]| replicas.iter().all(|replica| replica.in_flight.is_empty());
+            if is_done(&self.replicas[numbers.clone()]) {
+                break;
+            }
+            // By turns, so that replicas meet at every object.
+            while !is_done(&self.replicas[numbers.clone()]) {
+                for number in numbers.clone() {
+                    self.proceed(number, 0)?;
+                }
+                self.look(None)?;
+            }
+            self.agents_look();
         }
         Ok(round)
     }
@@ -189,21 +184,14 @@ impl Cluster {
 
     /// Whether a block waits for its removal. That takes long after its agent has refused.
     fn is_any_withdrawn(&self) -> bool {
-        let is_withdrawn = |claim: &Claim| claim.state == ClaimState::Releasing(Reason::Reclaimed);
-        self.setting.mode == Mode::MultiPool && self.store.claims().any(is_withdrawn)
+        self.setting.mode == Mode::MultiPool && self.store.claims().any(Claim::is_reclaimed)
     }
 
     /// The kind of round that the requests of a replica make.
     fn under_way(&mut self, number: usize) -> Round {
         let is_look = |flight: &Flight| matches!(flight.request, Request::Read(Read::PodsOf(..)));
         self.has_looked |= self.replicas[number].in_flight.iter().any(is_look);
-        let rounds = self.replicas[number].in_flight.iter().map(|flight| match &flight.request {
-            Request::Write(write) if write.pool().is_some() => Round::Statuses,
-            // The pods that a block waits for are read now and then, for as long as it waits.
-            Request::Read(Read::PodsOf(..)) => Round::Quiet,
-            Request::Read(_) => Round::Reads,
-            Request::Write(_) => Round::Busy,
-        });
+        let rounds = self.replicas[number].in_flight.iter().map(|flight| Round::of(&flight.request));
         rounds.max().unwrap_or(Round::Quiet)
     }
 
@@ -238,24 +226,20 @@ impl Cluster {
         self.pass(Duration::from_secs(2));
         // A sample of a pool's history may be due now.
         self.decide_all(number)?;
-        let is_status =
-            |request: &Request| matches!(request, Request::Write(write) if write.pool().is_some());
-        self.wants_only(number, is_status)?;
+        self.wants_only(number, Round::Statuses)?;
         self.end_all(number)?;
         self.hear_all(number);
         if let Some(world) = self.replicas[number].world_mut() {
             world.mark_all();
         }
         self.decide_all(number)?;
-        self.wants_only(number, |_| false)
+        self.wants_only(number, Round::Quiet)
     }
 
-    /// A replica at rest has no requests but these, and reads of the pods that a block waits for
-    /// (`Cluster::under_way`).
-    fn wants_only(&self, number: usize, may: impl Fn(&Request) -> bool) -> Result<(), String> {
-        let is_allowed =
-            |request: &Request| may(request) || matches!(request, Request::Read(Read::PodsOf(..)));
-        match self.replicas[number].in_flight.iter().find(|flight| !is_allowed(&flight.request)) {
+    /// A replica at rest has no requests that make another kind of round than this, or a quieter one.
+    fn wants_only(&self, number: usize, at_most: Round) -> Result<(), String> {
+        let mut in_flight = self.replicas[number].in_flight.iter();
+        match in_flight.find(|flight| Round::of(&flight.request) > at_most) {
             None => Ok(()),
             Some(flight) => Err(format!("r{number} was at rest, and wants to `{}`", flight.request)),
         }
@@ -320,6 +304,19 @@ enum Round {
     Reads,
     /// Writes about claims and CiliumNodes.
     Busy,
+}
+
+impl Round {
+    /// The kind of round that a request makes.
+    fn of(request: &Request) -> Self {
+        match request {
+            Request::Write(write) if write.pool().is_some() => Self::Statuses,
+            // The pods that a block waits for are read now and then, for as long as it waits.
+            Request::Read(Read::PodsOf(..)) => Self::Quiet,
+            Request::Read(_) => Self::Reads,
+            Request::Write(_) => Self::Busy,
+        }
+    }
 }
 
 /// Whether a world keeps addresses taken that no object shows any more: those of a lost claim, or those without a claim
