@@ -194,8 +194,7 @@ impl<'a> Stage<'a> {
         self.part("nothing to say").await?;
 
         let before = agent.held().await?;
-        let again = agent.restart(SOON).await?;
-        ensure!(again.lost.is_empty(), "lost: {:?}", again.lost);
+        agent.restart_and_restore(SOON).await?;
         let after = agent.held().await?;
         let whose = |held: &BTreeMap<IpAddr, String>| -> BTreeSet<(IpAddr, String)> {
             held.iter().map(|(address, owner)| (*address, plain(owner).to_owned())).collect()

@@ -59,6 +59,14 @@ async fn join_as(rig: &Rig, release: Release, name: &str) -> Result<Agent> {
     Ok(agent)
 }
 
+/// Another node that joins gets none of these.
+pub(crate) async fn joins_beside(rig: &Rig, blocks: &BTreeSet<String>) -> Result<Agent> {
+    let other = join(rig, "other").await?;
+    let others = carried(rig, "other");
+    ensure!(others.is_disjoint(blocks), "{others:?} are among those that n may be using: {blocks:?}");
+    Ok(other)
+}
+
 pub(crate) fn carried(rig: &Rig, node: &str) -> BTreeSet<String> {
     rig.cluster.published(node).unwrap_or_default().pod_cidrs.into_iter().collect()
 }

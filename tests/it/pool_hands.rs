@@ -1,8 +1,6 @@
 //! Writes of other writers to a node in multi-pool mode while Cilium's own agent runs on it: objects are deleted, CIDRs
 //! are removed, moved and misspelt. The agent also restarts between its release and its answer.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Context as _, Result, ensure};
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
@@ -10,7 +8,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::chronicle::Chronicle;
-use crate::multi_pool::{SLOW, carried, multi_pool, wait_none_on_its_way};
+use crate::multi_pool::{SLOW, carried, joins_beside, multi_pool, wait_none_on_its_way};
 use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried, wait_use_listed};
 use crate::support::agent::{Agent, Make};
 use crate::support::controller::Controller;
@@ -56,14 +54,6 @@ async fn allocated(rig: &Rig, node: &str) -> Result<Value> {
 async fn set_allocated(rig: &Rig, node: &str, allocated: Value) -> Result<()> {
     let patch = json!({"spec": {"ipam": {"pools": {"allocated": allocated}}}});
     rig.cluster.patch(Kind::CiliumNode, node, patch).await.map(drop)
-}
-
-/// Another node joins, and gets none of these.
-async fn joins_beside(rig: &Rig, blocks: &BTreeSet<String>) -> Result<Agent> {
-    let other = join(rig, Make::Real, "other").await?;
-    let others = carried(rig, "other");
-    ensure!(others.is_disjoint(blocks), "{others:?} are those of n: {blocks:?}");
-    Ok(other)
 }
 
 /// Its agent writes all of them back, and may restart before or after that.

@@ -146,8 +146,7 @@ async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
         wait_gone(rig, Kind::CiliumNode, "n").await?;
         agent.touch_node().await?;
         rig.cluster.wait_published("n", "what it carried", SOON, |seen| seen.pool == before.pool).await?;
-        let started = agent.restart(SOON).await?;
-        ensure!(started.lost.is_empty(), "{:?}", started.lost);
+        agent.restart_and_restore(SOON).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agent, newcomer))
     })

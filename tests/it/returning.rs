@@ -256,8 +256,7 @@ async fn a_recreated_ciliumnode_shows_what_the_last_one_did(make: Make, families
         rig.cluster.wait_published("n", "the same blocks, addresses and owners", SOON, again).await?;
         ensure!(versions(rig, &[Kind::Block]).await? == claims, "claims were written");
         // Every pod is restored from it.
-        let started = agent.restart(SOON).await?;
-        ensure!(started.lost.is_empty(), "{:?}", started.lost);
+        agent.restart_and_restore(SOON).await?;
         Ok((controller, agent))
     })
     .await

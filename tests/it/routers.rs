@@ -91,8 +91,7 @@ impl Scene {
         rig.cluster.delete_node(name).await?;
         let now = DeleteParams::default().grace_period(0);
         pods(rig).delete(&format!("frr-k8s-{name}"), &now).await?;
-        agent_pods::pods(rig).delete(&format!("cilium-{name}"), &now).await?;
-        Ok(())
+        agent_pods::delete_at_once(rig, &format!("cilium-{name}")).await
     }
 
     /// Starts pods on a node until it has this number of blocks of each family. Returns the number of its pods

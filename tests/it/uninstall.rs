@@ -57,7 +57,7 @@ async fn uninstalling_takes_no_address_from_a_pod_and_the_way_back_changes_none(
 
         // Agents keep running, and an agent that restarts finds its pods again.
         ensure!(holdings(&agents).await? == held, "addresses were lost");
-        agents[0].restart(SOON).await?;
+        agents[0].restart_and_restore(SOON).await?;
         agents[1].allocate("ns/afterwards").await.context("a pod without the controller")?;
         let held = holdings(&agents).await?;
 

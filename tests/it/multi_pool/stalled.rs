@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
 
-use super::{BLOCK, SLOW, carried, create_pod_ip_pool, join, multi_pool, wait_none_on_its_way};
+use super::{BLOCK, SLOW, carried, create_pod_ip_pool, joins_beside, multi_pool, wait_none_on_its_way};
 use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried, wait_use_listed};
 use crate::support::agent::{Agent, Make, Settings};
 use crate::support::controller::Controller;
@@ -62,14 +62,6 @@ async fn keep_one_block(agent: &Agent, blocks: &BTreeSet<String>) -> Result<()> 
         }
     }
     Ok(())
-}
-
-/// Another node that joins gets none of these.
-async fn joins_beside(rig: &Rig, blocks: &BTreeSet<String>) -> Result<Agent> {
-    let other = join(rig, "other").await?;
-    let others = carried(rig, "other");
-    ensure!(others.is_disjoint(blocks), "{others:?} are among those that n may be using: {blocks:?}");
-    Ok(other)
 }
 
 #[tokio::test(flavor = "multi_thread")]
