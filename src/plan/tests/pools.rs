@@ -294,9 +294,9 @@ fn of_several_older_pools_the_oldest_is_named() {
     assert_has(&cluster.condition("p", ConditionType::Overlapping), "of the older pool oldest, which keeps");
 }
 
-/// How far the blocks of a pool are that are to leave, and what keeps the others.
+/// The progress of the blocks that must leave, and the reasons that keep the others.
 #[test]
-fn a_pool_says_how_far_its_blocks_are_that_are_to_leave() {
+fn a_pool_reports_the_progress_of_its_leaving_blocks() {
     let text = "node a 1\nnode b 1\nnode c 1\n\
          claim 10.0.0.0/28 a 1 Held @31\nclaim 10.0.0.16/28 a 1 Draining @32\nclaim 10.0.0.32/28 b 1 Draining @33\n\
          claim 10.0.0.48/28 c 1 Releasing/Reclaimed @34\nclaim 10.0.0.64/28 a 1 Held @35\n\

@@ -4,7 +4,7 @@ use super::*;
 use crate::model::share::Share;
 use crate::plan::{explain, still_lacks_pool, why_no_block, why_no_pool};
 
-/// Checks the reasons for node `a` in this cluster in this mode, one per line, and what it waits for.
+/// Compares the reasons for node `a` in this cluster and mode, one per line, and its wait.
 #[track_caller]
 fn check(mode: &str, text: &str, expected: &str) {
     let cluster = Cluster::serving(mode, text);

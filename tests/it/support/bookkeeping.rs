@@ -42,6 +42,7 @@ pub(crate) async fn wait_agreement(dir: &Path, cluster: &Cluster, deadline: Dura
                     address.display()
                 );
             }
+            // No event announces a new value.
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -3,7 +3,7 @@
 
 use super::worlds::{NODES, of_nodes};
 
-/// Worlds in which somebody waits: for what, the objects, and what has happened to them.
+/// Worlds in which a node waits: the reason, the objects, and each change after a `then`.
 pub(super) const WORLDS: &[(&str, &str)] = &[
     (
         "the family in a CiliumPodIPPool",

@@ -3,11 +3,11 @@
 
 use super::worlds::of_nodes;
 
-/// Worlds in which somebody waits: for what, the objects, and what has happened to them. The use of an agent counts
+/// Worlds in which a node waits: the reason, the objects, and each change after a `then`. The use of an agent counts
 /// when it was seen to write it.
 pub(super) const WORLDS: &[(&str, &str)] = &[
     (
-        "the time after which a block is to leave",
+        "the time after which a block starts to leave",
         "pool p 10.0.0.0/28 30 reclaim=enabled\njoined a @50 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/31\n\
          agent a 1.17.8\nthen show ciliumnode a 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/32",
     ),

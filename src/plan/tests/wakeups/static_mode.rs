@@ -3,7 +3,7 @@
 
 use super::worlds::{of_blocks, of_nodes};
 
-/// Worlds in which somebody waits, in mode cluster-pool: for what, the objects, and what has happened to them.
+/// Worlds in which a node waits, in mode cluster-pool: the reason, the objects, and each change after a `then`.
 pub(super) const CLUSTER_POOL_WORLDS: &[(&str, &str)] = &[
     ("its only block", "pool p 10.0.0.0/29 30\njoined a @50 bare 10.0.0.0/30\njoined b @51 bare"),
     ("capacity", "pool p 10.0.0.0/30 30\njoined a @50 bare 10.0.0.0/30\njoined b @51 bare\nthen end"),

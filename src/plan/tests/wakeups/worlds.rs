@@ -5,7 +5,7 @@ use super::reclaim;
 /// The names of the nodes in these worlds.
 pub(super) const NODES: [&str; 3] = ["a", "b", "c"];
 
-/// Worlds in which somebody waits: for what, the objects, and each change behind a `then`.
+/// Worlds in which a node waits: the reason, the objects, and each change after a `then`.
 pub(super) const WORLDS: &[(&str, &str)] = &[
     ("capacity", "pool p 10.0.0.0/30 30\njoined a @50 10.0.0.0/30\njoined b @51"),
     (
