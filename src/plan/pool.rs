@@ -70,8 +70,9 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
     }
     let mut writes: Vec<Write> =
         status_write(world, object, now).into_iter().map(Write::PoolStatus).collect();
+    let up_to_date = || next_sample(object, now).map_or(PoolPlan::UpToDate, PoolPlan::UpToDateUntil);
     if is_passive {
-        return if writes.is_empty() { PoolPlan::UpToDate } else { PoolPlan::Write(writes) };
+        return if writes.is_empty() { up_to_date() } else { PoolPlan::Write(writes) };
     }
     writes.extend(claim_statuses(world, name).into_iter().map(Write::ClaimStatus));
     let of_cilium = pod_ip_pools::writes_due(world, object, policy).map(Write::PodIpPool);
@@ -79,7 +80,7 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
     match (writes.is_empty(), settles) {
         (false, _) => PoolPlan::Write(writes),
         (true, Some(settles)) => PoolPlan::Later(settles),
-        (true, None) => next_sample(object, now).map_or(PoolPlan::UpToDate, PoolPlan::UpToDateUntil),
+        (true, None) => up_to_date(),
     }
 }
 

@@ -287,6 +287,15 @@ fn a_block_that_has_cooled_while_writes_are_frozen_waits_for_nothing_else() {
     }
 }
 
+/// It keeps the history that the next controller's forecast is made of.
+#[test]
+fn a_passive_controller_writes_the_next_sample_of_a_pool_when_it_is_due() {
+    let mut settled = Settled::of("crd v4", "pool p 10.0.0.0/28 30", &[]);
+    for change in ["show claim 10.0.0.0/30 a 1 Held", "mode none", "wait 7200"].map(Change::named) {
+        assert_eq!(settled.lost_after(&change), [""; 0], "after {change:?}");
+    }
+}
+
 /// The finding about an overlap names the ranges that a carrier lists, and their addresses stay the same.
 #[test]
 fn a_carrier_that_lists_the_same_addresses_otherwise_wakes_whoever_overlaps_them() {
