@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use super::tally;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
-use crate::model::kind::Kind;
 use crate::model::names::{MAX_LISTED, PoolName, ten_of};
 use crate::model::status::{ClaimStatus, ConditionReason, DrainStatus, ShownAs, capped_count};
 use crate::model::time::whole_seconds;
@@ -81,10 +80,7 @@ fn stage(world: &World, claim: &Claim) -> Option<Stage> {
 
 /// The reason why a block stays on its node, as far as objects show it.
 fn hindrance(world: &World, claim: &Claim, stage: Stage) -> Option<String> {
-    let carrier = world.carrier(&claim.node)?;
-    if world.is_unreadable(Kind::CiliumNode, claim.node.as_str()) {
-        return None;
-    }
+    let carrier = tally::readable_carrier(world, &claim.node)?;
     match stage {
         Stage::Held => world.why_kept(carrier, claim),
         Stage::InUse => {

@@ -325,6 +325,19 @@ fn a_pool_reports_the_progress_of_its_leaving_blocks() {
     );
 }
 
+/// In the mode kubernetes that is the Node, and nothing counts of its CiliumNode.
+#[test]
+fn the_reason_for_a_block_that_stays_is_told_where_the_carrier_is_readable() {
+    let leaving = "pool p 10.0.0.0/24 28 draining\nclaim 10.0.0.0/28 a 1 Held @31\nnode a 1 has=10.0.0.0/28";
+    let draining = |unreadable: &str| {
+        let mut cluster = Cluster::serving("kubernetes v4", leaving);
+        cluster.observe(unreadable);
+        cluster.condition("p", ConditionType::Draining)
+    };
+    assert_has(&draining("unreadable CiliumNode a @60"), "; waiting: 10.0.0.0/28 of a (");
+    assert_eq!(draining("unreadable Node a @60"), "BlocksToLeave true: 1 block open to new pods");
+}
+
 impl Cluster {
     /// The IPv4 blocks of a pool: all, held, free, and unavailable ones.
     fn blocks(&self, name: &str) -> [u64; 4] {
