@@ -37,6 +37,9 @@ AT_LENGTH := at_length::
 # Those that open the map in Chromium. `make test-map` runs them.
 IN_A_BROWSER := in_a_browser
 export CARGO_TERM_COLOR ?= auto
+# Properties draw their values from this seed, as the simulation does from its own, so a commit can only fail for its own
+# change. `make soak` draws from others.
+export PROPTEST_RNG_SEED ?= 0
 
 # For the targets that talk to a cluster: the one that kubectl's context names.
 KUBECTL ?= kubectl
@@ -100,11 +103,13 @@ unit:
 	cargo test --locked --test it -- $(SERVERLESS)
 
 .PHONY: soak
-soak: ## Run every search of the simulation for long: SEEDS=5000 from a random seed, which is printed, or from SEED=
+soak: ## Run every search of the simulation and every property for long: SEEDS=5000 from a random seed, which is printed, or from SEED=
 	@first='$(SEED)'; first=$${first:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	echo "make soak SEEDS=$(or $(SEEDS),5000) SEED=$$first"; \
 	SIM_SEED=$$first SIM_CASES=$(or $(SEEDS),5000) \
-		cargo test --locked --profile simulation --test simulation -- --skip found::
+		cargo test --locked --profile simulation --test simulation -- --skip found::; \
+	PROPTEST_RNG_SEED=$$first PROPTEST_CASES=$$((20 * $(or $(SEEDS),5000))) \
+		cargo test --locked --profile simulation --lib
 
 .PHONY: mutants
 mutants: ## Take each rule out of a copy of the tree in turn, and see random scripts find that. MUTANT=overlap for one rule
