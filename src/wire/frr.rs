@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::json::texts;
 use super::node::LATER_THAN;
 use super::pod_ip_pool::OURS;
 use super::side_watched::{KindPath, SideKind};
@@ -116,10 +117,7 @@ fn selector(wire: &Value) -> Selector {
 
 /// Every prefix that is announced, or may be.
 fn prefixes(spec: &Value) -> BTreeSet<Cidr> {
-    let list = |value: &Value| -> Vec<Cidr> {
-        let texts = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-        texts.filter_map(Cidr::parse_lenient).collect()
-    };
+    let list = |value: &Value| -> Vec<Cidr> { texts(value).filter_map(Cidr::parse_lenient).collect() };
     let routers = spec["bgp"]["routers"].as_array().into_iter().flatten();
     routers
         .flat_map(|router| {

@@ -5,7 +5,8 @@
 
 use serde_json::Value;
 
-use super::surroundings::{namespaced, old_definition, texts};
+use super::json::{text, texts};
+use super::surroundings::{namespaced, old_definition};
 use crate::model::installation::{ApiService, DaemonSet, Definition, Process};
 
 /// A DaemonSet.
@@ -40,7 +41,7 @@ pub fn unavailable(object: &Value) -> Option<ApiService> {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let available = conditions.into_iter().find(|condition| condition["type"] == "Available")?;
     (available["status"] != "True").then(|| ApiService {
-        name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        name: text(&object["metadata"]["name"]).to_owned(),
         reason: available["reason"].as_str().unwrap_or("no reason given").to_owned(),
     })
 }

@@ -18,6 +18,7 @@ pub mod gobgp;
 pub mod import;
 pub mod installation;
 mod invalid;
+mod json;
 mod labels;
 mod mirror;
 mod multi_pool;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::json::text;
 use super::watched::read_cidrs;
 use crate::model::kind::Kind;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, QUESTION, Question, Requested};
@@ -65,7 +66,7 @@ fn read_allocated(index: usize, entry: &Value, malformed: &mut Vec<Malformed>) -
 }
 
 fn pool_of(entry: &Value) -> String {
-    entry.get("pool").and_then(Value::as_str).unwrap_or_default().to_owned()
+    text(&entry["pool"]).to_owned()
 }
 
 /// A change of the lists as a merge patch.

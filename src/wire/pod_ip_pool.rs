@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::cilium_group::{CiliumVersion, GROUP};
+use super::json::text;
 use super::precondition::bound_to;
 use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
@@ -83,10 +84,7 @@ fn entry_of(range: &PodIpRange) -> Value {
 fn range_of(entry: &Value) -> PodIpRange {
     match entry.as_str() {
         Some(cidr) => cidr.to_owned().into(),
-        None => PodIpRange {
-            cidr: entry["cidr"].as_str().unwrap_or_default().to_owned(),
-            entry: Some(entry.to_string()),
-        },
+        None => PodIpRange { cidr: text(&entry["cidr"]).to_owned(), entry: Some(entry.to_string()) },
     }
 }
 

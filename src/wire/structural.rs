@@ -10,6 +10,7 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
+use super::json::texts;
 use super::{FieldError, rules, schema};
 use crate::model::counted::counted;
 
@@ -88,7 +89,7 @@ pub(super) fn mend(schema: &Value, value: &mut Value) {
     }
     match value {
         Value::Object(fields) => {
-            for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            for name in texts(&schema["required"]) {
                 if let Some(schema) = child_schema(schema, name) {
                     fields.entry(name).or_insert_with(|| stand_in(schema));
                 }
@@ -255,7 +256,7 @@ impl Walk {
         {
             self.block(path, value, format!("must have at most {}", counted(most, "entry")));
         }
-        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for name in texts(&schema["required"]) {
             if !fields.contains_key(name) {
                 let error = FieldError::absent(join(path, name), "must be set");
                 self.violations.push(Violation { error, blocking: true });

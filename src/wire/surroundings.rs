@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::crds;
+use super::json::{text, texts};
 use crate::model::surroundings::{
     OldDefinition, OtherRange, OtherWriter, PodAddresses, RangeOwner, Surroundings,
 };
@@ -38,14 +39,6 @@ pub fn add(around: &mut Surroundings, object: &Value, own_writer: &str) {
         "CustomResourceDefinition" => around.old_definitions.extend(old_definition(object)),
         _ => {}
     }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-pub(super) fn texts(value: &Value) -> impl Iterator<Item = &str> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 fn name(object: &Value) -> &str {

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::json::text;
 use super::{FieldError, GROUP, VERSION};
 use crate::net::notation::Span;
 
@@ -176,7 +177,7 @@ impl Import<'_> {
         }
         let expressions = term["matchExpressions"].as_array().cloned().unwrap_or_default();
         for (index, expression) in expressions.iter().enumerate() {
-            let operator = expression["operator"].as_str().unwrap_or_default();
+            let operator = text(&expression["operator"]);
             if !["In", "NotIn", "Exists", "DoesNotExist"].contains(&operator) {
                 self.errors.push(FieldError::new(
                     format!("{field}.matchExpressions[{index}].operator"),
@@ -219,7 +220,7 @@ impl Import<'_> {
     fn cidrs(&mut self, field: &str, list: &[Value], state: &str) -> Vec<Value> {
         let mut cidrs = Vec::new();
         for value in list {
-            let text = value.as_str().unwrap_or_default().trim();
+            let text = text(value).trim();
             let Some((from, to)) = text.split_once(['-', '–']) else {
                 cidrs.push(text.to_owned());
                 continue;

@@ -91,20 +91,21 @@ fn a_block_that_was_removed_comes_back_with_the_others_when_its_agent_finds_none
     cluster.expect("a", "publish [10.0.0.0/28 10.1.0.0/28] and 28 addresses on ciliumnode a");
 }
 
+/// A block whose removal was under way when its CiliumNode was recreated.
+const RELEASED_UNDER_ANOTHER_NAME: &str = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\n\
+     joined a @90 need=8 asked=31 recreated\nagent a 1.20.2\nclaim 10.0.0.0/28 a 1 Held @30 under=default\n\
+     claim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars";
+
 /// An agent that starts again asks for addresses of the default pool. Of other names it asks when it has restored its
 /// pods.
 #[test]
 fn a_released_block_comes_back_for_the_pods_in_it_whatever_name_its_agent_asks_for() {
-    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\n\
-                joined a @90 need=8 asked=31 recreated\nagent a 1.20.2\n\
-                claim 10.0.0.0/28 a 1 Held @30 under=default\n\
-                claim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars";
-    let mut in_use = cluster(text);
+    let mut in_use = cluster(RELEASED_UNDER_ANOTHER_NAME);
     in_use.looked(&[("10.1.0.3", "apps/left")]);
     in_use.expect("a", "hold 10.1.0.0/28 for node a again");
     in_use.shows("claim 10.1.0.0/28 a 1 Held @121 of=q under=mars");
     in_use.expect("a", "publish [10.0.0.0/28 10.1.0.0/28] and 28 addresses on ciliumnode a");
-    let mut empty = cluster(text);
+    let mut empty = cluster(RELEASED_UNDER_ANOTHER_NAME);
     empty.looked(&[]);
     empty.expect("a", "publish [10.0.0.0/28] and 14 addresses on ciliumnode a");
 }
@@ -112,12 +113,7 @@ fn a_released_block_comes_back_for_the_pods_in_it_whatever_name_its_agent_asks_f
 /// One that fails says nothing of pods. For a while it is made again; the right to it may be missing for good.
 #[test]
 fn blocks_on_their_way_wait_for_a_read_of_the_pods_that_fails_but_not_for_ever() {
-    let mut cluster = cluster(
-        "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\n\
-         joined a @90 need=8 asked=31 recreated\nagent a 1.20.2\n\
-         claim 10.0.0.0/28 a 1 Held @30 under=default\n\
-         claim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars",
-    );
+    let mut cluster = cluster(RELEASED_UNDER_ANOTHER_NAME);
     for _ in 0..6 {
         cluster.expect("a", "read the pods of node a");
         let request = cluster.in_flight.remove(0);
@@ -328,12 +324,14 @@ fn a_withdrawn_block_of_a_pool_that_keeps_it_is_held_again() {
         .expect("a", "hold 10.1.0.0/28 for node a again");
 }
 
+/// A person gave up one of two blocks.
+const GIVEN_UP: &str = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.16/28 a 1 Held @70\n\
+     claim 10.0.0.0/28 a 1 Releasing/Unused deleting @80";
+
 /// A hand may have taken off what its agent goes on with.
 #[test]
 fn a_block_that_a_person_gave_up_is_off_after_an_answer_only() {
-    let text = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.16/28 a 1 Held @70\n\
-                claim 10.0.0.0/28 a 1 Releasing/Unused deleting @80";
-    let mut cluster = cluster(&format!("{text}\nciliumnode a @90 need=8 has=10.0.0.16/28"));
+    let mut cluster = cluster(&format!("{GIVEN_UP}\nciliumnode a @90 need=8 has=10.0.0.16/28"));
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 80");
     cluster.observe("ciliumnode a @110 need=8 has=10.0.0.16/28 asked=80");
     assert!(cluster.plan("a").findings[0].message.contains("when its CiliumNode, its agent and the pods"));
@@ -345,9 +343,7 @@ fn a_block_that_a_person_gave_up_is_off_after_an_answer_only() {
 /// Its agent may have it from an earlier CiliumNode, and writes it back with its first report.
 #[test]
 fn a_block_that_a_person_gave_up_waits_for_the_first_report_of_the_agent() {
-    let text = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.16/28 a 1 Held @70\n\
-                claim 10.0.0.0/28 a 1 Releasing/Unused deleting @80";
-    let mut cluster = cluster(&format!("{text}\nciliumnode a @90"));
+    let mut cluster = cluster(&format!("{GIVEN_UP}\nciliumnode a @90"));
     let waits = "waits: one of its blocks may be in use and can't be published";
     cluster.expect("a", &format!("finding: ClaimBeingDeleted; finding: Blocked; {waits}"));
     cluster.observe("ciliumnode a @100 need=8");
