@@ -63,16 +63,13 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
             let added = entries.iter().map(|(address, owner)| (address.to_string(), entry(*owner)));
             let no_owner = json!({ "owner": null });
             let unfenced = of_each(unfenced, &no_owner);
-            let pool: Map<String, Value> = added.chain(unfenced).collect();
-            json!({ "spec": { "ipam": { "podCIDRs": texts(pod_cidrs), "pool": pool } } })
+            of_ipam(Some(pod_cidrs), added.chain(unfenced).collect())
         }
         CarrierChange::Crd(CrdChange::Fence(addresses)) => {
-            let pool: Map<String, Value> = of_each(addresses, &json!({ "owner": FENCE })).collect();
-            json!({ "spec": { "ipam": { "pool": pool } } })
+            of_ipam(None, of_each(addresses, &json!({ "owner": FENCE })).collect())
         }
         CarrierChange::Crd(CrdChange::Remove { pod_cidrs, entries, .. }) => {
-            let pool: Map<String, Value> = of_each(entries, &Value::Null).collect();
-            json!({ "spec": { "ipam": { "podCIDRs": texts(pod_cidrs), "pool": pool } } })
+            of_ipam(Some(pod_cidrs), of_each(entries, &Value::Null).collect())
         }
         CarrierChange::Crd(CrdChange::Marks(marks)) => {
             let marks: Map<String, Value> = marks
@@ -100,6 +97,17 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
         }
     };
     bound_to(uid, revision, patch)
+}
+
+/// A patch of the map in `spec.ipam`. The map has hundreds of entries, and `json!` would copy them.
+fn of_ipam(pod_cidrs: Option<&[Cidr]>, pool: Map<String, Value>) -> Value {
+    let mut patch = json!({ "spec": { "ipam": {} } });
+    let ipam = &mut patch["spec"]["ipam"];
+    if let Some(pod_cidrs) = pod_cidrs {
+        ipam["podCIDRs"] = texts(pod_cidrs).into();
+    }
+    ipam["pool"] = pool.into();
+    patch
 }
 
 fn texts(cidrs: &[Cidr]) -> Vec<String> {
