@@ -33,7 +33,6 @@ mod pod_ip_pools;
 mod reads;
 
 /// Carries out writes.
-#[derive(Clone)]
 pub struct Executor {
     /// The clients.
     pub clients: Clients,

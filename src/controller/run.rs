@@ -147,14 +147,14 @@ pub async fn run(
     }
     wish.send_replace(Wish::Lead);
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
-    let executor = Executor {
+    let executor = Arc::new(Executor {
         clients,
         timeline,
         managed_fields: options.managed_fields,
         events: events.clone(),
         cilium_namespace: options.cilium_namespace.clone(),
         frr_namespace,
-    };
+    });
     let mut serving = Loop {
         world,
         clock: Clock::start(),
@@ -183,7 +183,7 @@ struct Loop {
     world: World,
     clock: Clock,
     options: Options,
-    executor: Executor,
+    executor: Arc<Executor>,
     sender: mpsc::Sender<Input>,
     writers: Tasks,
     /// The budget of concurrent writes: the plan of one node may have several.
@@ -418,7 +418,7 @@ impl Loop {
         for request in requests {
             let announcement = Reporter::announcement(&self.world, &request);
             let kind = RequestKind::from(&request);
-            let executor = self.executor.clone();
+            let executor = Arc::clone(&self.executor);
             let outcomes = self.sender.clone();
             let places = self.places.clone();
             let (metrics, events) = (self.reporter.metrics().clone(), self.reporter.events().clone());

@@ -19,6 +19,8 @@ impl Tasks {
         task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
     ) {
         let span = tracing::debug_span!("task", name);
+        // In a box: a task is as large as its largest write, and is moved several times before it runs.
+        let task = Box::pin(task);
         self.set.spawn(async move { (name, task.await) }.instrument(span));
     }
 

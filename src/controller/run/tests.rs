@@ -43,14 +43,14 @@ fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
         clock: Clock::start(),
         places: Places::new(options.max_parallel_writes),
         daemon: None,
-        executor: Executor {
+        executor: Arc::new(Executor {
             clients,
             timeline,
             managed_fields: options.managed_fields,
             events,
             cilium_namespace: String::new(),
             frr_namespace: String::new(),
-        },
+        }),
         options,
         sender,
         writers: Tasks::default(),
