@@ -27,15 +27,14 @@ use crate::controller::tasks::Tasks;
 use crate::telemetry::access::Access;
 use crate::telemetry::{Telemetry, http, logs, scrape};
 
-/// The number of threads beside that of the loop: they mostly wait for the server. The default is a thread per core,
-/// which costs memory on a large machine, because the allocator keeps free memory for each thread.
-const N_WORKERS: usize = 2;
-
 /// Runs the controller, or its dry run.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     logs::start(args.log_format);
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.worker_threads(N_WORKERS).enable_all().build()?.block_on(start(args))?;
+    // One thread. The loop, the requests and the ports mostly wait for the server, and waking another thread took a
+    // sixth of the CPU. While the loop hangs, the lease is not renewed and `/livez` does not answer, so another
+    // replica takes over.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(start(args))?;
     Ok(ExitCode::SUCCESS)
 }
 
