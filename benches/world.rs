@@ -105,6 +105,7 @@ fn cilium_node(name: &str, carried: Option<Cidr>, revision: u64) -> Object {
         name: name.into(),
         uid: format!("cn-{name}").as_str().into(),
         revision: Revision::of(revision),
+        created: Timestamp::default(),
         deleting: false,
         addresses: Vec::new(),
         crd: CrdFields { pod_cidrs, pool: addresses, used: Some(used), ..CrdFields::default() },

@@ -52,6 +52,8 @@ impl Proposal {
                     | Wait::CompleteSet
                     | Wait::Upgrade
                     | Wait::Completion
+                    | Wait::FormerMode
+                    | Wait::Use
                     | Wait::Correction(_)
                     | Wait::OtherAllocator
                     | Wait::Settings

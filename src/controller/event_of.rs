@@ -22,6 +22,8 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::UnfitPodIPPool => Some(EventReason::UnfitPodIPPool),
         FindingKind::Overlap => Some(EventReason::Overlap),
         FindingKind::Blocked => Some(EventReason::Blocked),
+        FindingKind::FormerMode => Some(EventReason::FormerMode),
+        FindingKind::PodsUnchecked => Some(EventReason::PodsUnchecked),
         FindingKind::UnsupportedCilium => Some(EventReason::UnsupportedCilium),
         FindingKind::BothPublished => Some(EventReason::BothPublished),
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),

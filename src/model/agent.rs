@@ -53,10 +53,8 @@ pub struct PodsOnNode {
     /// The addresses that pods have, each with the pod as `namespace/name`. Pods on the network of the host, whose
     /// addresses are those of the node, and finished pods are not among them.
     pub holders: BTreeMap<IpAddr, String>,
-    /// How many pods have an address of each family that the node runs, or wait for one. Pods on the network of the
-    /// host and finished pods do not count.
-    pub n_bound: usize,
-    /// How many of these, without agents, have no address yet: the next address may be of any block.
+    /// How many pods wait for an address, without agents, finished pods and pods on the network of the host. The next
+    /// address may be of any block.
     pub n_starting: usize,
 }
 

@@ -150,6 +150,12 @@ impl Claim {
         offered
     }
 
+    /// Whether it offers this address.
+    #[must_use]
+    pub fn offers(&self, address: IpAddr) -> bool {
+        self.cidr.contains(address) && !self.withheld.contains(address)
+    }
+
     /// How many addresses it offers.
     #[must_use]
     pub fn offered_count(&self) -> u128 {

@@ -45,6 +45,10 @@ stable_names! {
         BlockTooWide,
         /// The node gets nothing until a person acts: a claim that is in use can't be published.
         Blocked,
+        /// The agent of a node ran in another mode of Cilium, and its pods would lose their network in crd mode.
+        FormerMode,
+        /// A node got its first addresses without a check whether its agent ran before.
+        PodsUnchecked,
         /// Nothing is published for a node, because its agent version undoes it.
         UnsupportedCilium,
         /// Two claims overlap, and both are published on the CiliumNodes of their nodes.

@@ -52,7 +52,14 @@ pub struct Node {
     pub annotated: Vec<Annotated>,
     /// Those of them that could not be read.
     pub malformed_annotations: Vec<Malformed>,
+    /// The uid of the CiliumNode that gets blocks although its agent ran in another mode of Cilium: a person's word in
+    /// [`IGNORE_FORMER_MODE`].
+    pub former_mode_ignored: Option<Uid>,
 }
+
+/// The annotation of a Node by which a person lets it get blocks although its agent ran in another mode of Cilium, with
+/// the uid of its CiliumNode. Pods outside these blocks lose their network when the agent starts.
+pub const IGNORE_FORMER_MODE: &str = "nodeipam.io/ignore-former-mode";
 
 impl Node {
     /// A Node as kubelet registers it, without addresses.
@@ -78,6 +85,7 @@ impl Node {
             malformed: Vec::new(),
             annotated: Vec::new(),
             malformed_annotations: Vec::new(),
+            former_mode_ignored: None,
         }
     }
 
@@ -145,6 +153,8 @@ pub struct CiliumNode {
     pub uid: Uid,
     /// The version that was read. Every write carries it.
     pub revision: Revision,
+    /// When it was created; the epoch if that can't be read.
+    pub created: Timestamp,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// `spec.addresses`.

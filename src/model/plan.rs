@@ -113,6 +113,10 @@ pub enum Lasting {
     AgentAbsent,
     /// A cloud controller has not initialized it, and it holds no blocks.
     Uninitialized,
+    /// No agent of it is Ready, and no pod has an address of the mode of Cilium in which its agent ran before.
+    FormerModeOver,
+    /// It needs more blocks by what is known, and its agent has not reported its use.
+    GrowthAwaitsUse,
 }
 
 impl Lasting {
@@ -127,7 +131,9 @@ impl Lasting {
             | Self::QueryOpen
             | Self::PodsUnread
             | Self::NothingRequested
-            | Self::Uninitialized => false,
+            | Self::Uninitialized
+            | Self::FormerModeOver
+            | Self::GrowthAwaitsUse => false,
         }
     }
 }
@@ -205,6 +211,10 @@ pub enum Wait {
     Upgrade,
     /// The missing blocks of its first publication.
     Completion,
+    /// No pod has an address of the mode of Cilium in which its agent ran before.
+    FormerMode,
+    /// Its agent reports which addresses it uses.
+    Use,
 }
 
 impl fmt::Display for Wait {
@@ -235,6 +245,10 @@ impl fmt::Display for Wait {
             Self::CompleteSet => f.write_str("one of its blocks may be in use and can't be published"),
             Self::Upgrade => f.write_str("its agent version is not supported"),
             Self::Completion => f.write_str("its first publication is incomplete"),
+            Self::FormerMode => {
+                f.write_str("its pods may have addresses of the mode in which its agent ran before")
+            }
+            Self::Use => f.write_str("its agent has not reported which addresses it uses"),
         }
     }
 }
@@ -368,7 +382,9 @@ impl NodePlan {
                 | Wait::Capacity
                 | Wait::CompleteSet
                 | Wait::Upgrade
-                | Wait::Completion => true,
+                | Wait::Completion
+                | Wait::FormerMode
+                | Wait::Use => true,
                 Wait::Mode | Wait::Thaw | Wait::Lead | Wait::Answer | Wait::Pause | Wait::Interval => false,
             },
             // A CiliumNode is created only where there is nothing else to see.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::draft::Draft;
+use super::policy::GrowthProof;
 use super::reasons;
 use super::recreation::create_claim;
 use super::subject::{FirstPool, Subject};
@@ -18,16 +19,12 @@ use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{Read, Target};
 use crate::model::share::Share;
 use crate::net::cidr::{Cidr, Family};
-use crate::publisher::answer::{Holding, Phase, QueryState};
+use crate::publisher::answer::{Holding, Phase};
 use crate::publisher::demand::Demand;
 
 /// How long a node waits before it asks its pools again, if they have no replacement for a block that must leave. The
 /// node lacks nothing itself, so it is not among those that are decided again when blocks become free.
 const REPLACEMENTS_AGAIN: Duration = Duration::from_secs(30);
-
-/// How long the number of Pods from a read of a node counts while its agent is silent. A list of Pods is expensive
-/// for some API servers.
-const PODS_COUNT_FOR: Duration = Duration::from_secs(60);
 
 /// How long an agent may request nothing. A starting agent requests its addresses within seconds. It repeats an
 /// update that conflicts within a minute (`docs/cilium.md`).
@@ -145,34 +142,6 @@ impl<'a> Subject<'a> {
         true
     }
 
-    /// Claims blocks for the Pods that are bound to a node whose agent neither reports its use nor answers. A
-    /// shortage here is not reported: other processes may have read other Pods.
-    pub(super) fn grow_for_pods(&self, draft: &mut Draft) {
-        let nothing_to_ask =
-            matches!(self.publisher.usage_query(self.carrier), QueryState::Open(_) | QueryState::None);
-        let Some(due) = self.query_due(draft).filter(|_| nothing_to_ask && draft.lacks_nothing()) else {
-            return;
-        };
-        if draft.waits_until(due) {
-            return;
-        }
-        let name = &self.node.name;
-        let Some(look) = self.world.look(name).filter(|look| look.at + PODS_COUNT_FOR > draft.now.uptime)
-        else {
-            draft.requests.push(Read::PodsOf(name.clone(), self.carrier.revision()).into());
-            return;
-        };
-        draft.wake_at(look.at + PODS_COUNT_FOR);
-        let Ok(pods) = &look.found else { return };
-        for share in self.shares() {
-            let Some(first) = self.first_pool(&share) else { continue };
-            let demand = self.demand(&share);
-            let demand = Demand { used: demand.used.max(pods.n_bound as u128), ..demand };
-            let growth = self.grow_share(draft, share, first, Phase::Served, demand, &BTreeSet::new());
-            self.claim_picked(draft, &growth);
-        }
-    }
-
     /// Only the shortage of the node that its pools can't meet.
     pub(super) fn unmet_by_pools(&self, draft: &mut Draft) -> BTreeSet<Unmet> {
         self.growths(draft).into_iter().filter_map(|growth| growth.unmet).collect()
@@ -288,7 +257,9 @@ impl<'a> Subject<'a> {
         };
         loop {
             let holding = Holding { n_blocks: growth.blocks.len(), demand: growth.demand, phase };
-            if self.publisher.is_enough(self.carrier, &growth.share, holding, first.pool()) {
+            if self.publisher.is_enough(self.carrier, &growth.share, holding, first.pool())
+                || (phase == Phase::Served && self.growth_awaits_use(draft, &growth))
+            {
                 return growth;
             }
             if let Some(limit) = first.max_blocks()
@@ -310,6 +281,27 @@ impl<'a> Subject<'a> {
                 }
             }
         }
+    }
+
+    /// Whether a served node gets no more blocks before its agent reports its use. By what is known, it needs more.
+    ///
+    /// An unknown use counts as zero, and the agent may not know this mode at all. When the agent went back to its
+    /// former mode, it would lose the pods in further blocks.
+    fn growth_awaits_use(&self, draft: &mut Draft, growth: &Growth<'_>) -> bool {
+        if growth.demand.capacity < self.publisher.minimum_for_start(self.carrier, &growth.share) {
+            // An agent that can't start reports nothing.
+            return false;
+        }
+        let is_reported = match draft.policy.growth {
+            GrowthProof::Listed => self.publisher.use_is_known(self.carrier),
+            GrowthProof::Seen => self.world.use_of(&self.node.name).is_ok(),
+        };
+        let waits = self.publisher.shows_use() && !is_reported;
+        if waits {
+            draft.note_lasting(Lasting::GrowthAwaitsUse);
+            draft.wait_for(Wait::Use);
+        }
+        waits
     }
 
     /// Picks the next block from the first of the node's pools that has one.

@@ -149,11 +149,17 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
     }
 }
 
-/// Whether a claim drains although the carrier shows nothing of it, or the drain is from another carrier. The object
-/// that the drain was about no longer exists, and its agent may keep using the block. A version later than the claim
-/// must show that.
+/// Whether a claim drains although its agent finds no address of the block on the carrier, or the drain is from another
+/// carrier. The entries that the drain was about no longer exist, and the agent may keep using the block. A version
+/// later than the claim must show that.
 fn shows_no_drain(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
-    matches!(&claim.state, ClaimState::Draining(uid) if carrier.uid() != uid || !is_carried(world, claim))
+    let reader = world.reader();
+    let is_emptied =
+        || reader.carries(carrier, claim.cidr) && reader.n_published_in(carrier, claim.cidr) == 0;
+    matches!(
+        &claim.state,
+        ClaimState::Draining(uid) if carrier.uid() != uid || !is_carried(world, claim) || is_emptied()
+    )
 }
 
 /// Whether an agent has released or lost a block that it had refused to release. While the block must leave, it is

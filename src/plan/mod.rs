@@ -21,6 +21,7 @@ mod evidence;
 mod first_publication;
 pub mod forecast;
 mod foreign;
+mod former_mode;
 pub mod growth;
 mod late_labels;
 pub mod lifecycle;
@@ -43,7 +44,7 @@ mod subject;
 mod tests;
 
 pub use node::{explain, node, still_lacks_pool};
-pub use policy::{CiliumNodeOrigin, PodIpPoolOrigin, Policy, ReclaimPolicy};
+pub use policy::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};
 pub use pool::pool;
 pub use reasons::{why_no_block, why_no_pool};
 pub use routes::routes;

@@ -19,6 +19,8 @@ pub struct Policy {
     pub pod_ip_pools: PodIpPoolOrigin,
     /// How blocks are reclaimed from nodes that still exist.
     pub reclaim: ReclaimPolicy,
+    /// Which report of an agent lets its node grow, in modes whose agents report their use.
+    pub growth: GrowthProof,
 }
 
 impl Policy {
@@ -32,7 +34,19 @@ impl Policy {
         cilium_nodes: CiliumNodeOrigin::Agent,
         pod_ip_pools: PodIpPoolOrigin::Administrator,
         reclaim: ReclaimPolicy::DEFAULT,
+        growth: GrowthProof::Listed,
     };
+}
+
+/// Which report of an agent lets its node grow. An agent that still runs in another mode of Cilium reports nothing, and
+/// gives no address of a further block to a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrowthProof {
+    /// The carrier lists the use.
+    Listed,
+    /// This process has seen the running agent report it. The list of an agent that went back to another mode stays on
+    /// the carrier.
+    Seen,
 }
 
 /// How blocks are reclaimed from nodes that still exist, for all pools.

@@ -165,24 +165,27 @@ impl<'a> Subject<'a> {
     /// that can't start without addresses answers every query at once, and the answer shows no use.
     ///
     /// Without this, a full node whose CiliumNode was recreated would never grow. Its agent writes its use only when
-    /// that changes, and on a full node nothing can change (`docs/cilium.md`, Ping).
+    /// that changes, and on a full node nothing can change (`docs/cilium.md`, Ping). For the same reason a query
+    /// without an answer is removed and sent again, as long as the agent runs: its answer may have been lost.
     pub(super) fn query_use(&self, draft: &mut Draft) {
-        let QueryState::Possible(ask) = self.publisher.usage_query(self.carrier) else { return };
         let Some(due) = self.query_due(draft) else { return };
+        let query = match self.publisher.usage_query(self.carrier) {
+            QueryState::Possible(ask) => ask,
+            QueryState::Open(clear) if self.world.agent_on(&self.node.name).is_ok() => clear,
+            QueryState::Open(_) | QueryState::Answered(_) | QueryState::None => return,
+        };
         if !draft.waits_until(due) && draft.requests.is_empty() {
-            self.write_query(draft, ask);
+            self.write_query(draft, query);
         }
     }
 
     /// The time at which the silence of the agent is long enough for a usage query, or for another step if there was
     /// a query. `None` if the agent has reported its use.
     pub(super) fn query_due(&self, draft: &Draft) -> Option<Duration> {
-        if !draft.has_noted(Lasting::UseUnknown) {
-            return None;
-        }
+        let noted = [Lasting::UseUnknown, Lasting::GrowthAwaitsUse].into_iter();
+        let silence = noted.filter(|lasting| draft.has_noted(*lasting)).min()?;
         let serving = self.serving();
-        let silent_since =
-            serving.and_then(|serving| serving.since(Lasting::UseUnknown)).unwrap_or(draft.now.uptime);
+        let silent_since = serving.and_then(|serving| serving.since(silence)).unwrap_or(draft.now.uptime);
         // An agent may answer and still not report its use. Each query waits until the silence has doubled since the
         // last one.
         let last_query = serving.and_then(|serving| serving.last_query).filter(|last| *last > silent_since);

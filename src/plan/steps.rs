@@ -27,6 +27,7 @@ impl Subject<'_> {
         draft.scope = Scope::Whole;
         self.await_supported_agent(draft)?;
         self.await_complete_set(draft)?;
+        self.await_end_of_former_mode(draft, &publishable)?;
         let imminent = self.imminent_removals(draft);
         self.settle_released_blocks(draft, &imminent)?;
         self.publish_startable_blocks(draft, &publishable)?;
@@ -34,7 +35,6 @@ impl Subject<'_> {
         self.grow_or_keep(draft)?;
         self.publish_more(draft, publishable, &imminent);
         self.query_use(draft);
-        self.grow_for_pods(draft);
         self.claim_replacements(draft);
         self.reclaim(draft)
     }
@@ -58,7 +58,8 @@ impl Subject<'_> {
             if self.require_complete_set(&mut draft).is_break() {
                 return BTreeSet::new();
             }
-            if self.can_start_with(&self.publishable()) {
+            let publishable = self.publishable();
+            if self.can_start_with(&publishable) || self.is_in_former_mode(&publishable, planned) {
                 return BTreeSet::new();
             }
         }

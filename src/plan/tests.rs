@@ -4,6 +4,7 @@ mod annotations;
 mod cluster_pool;
 mod first_publication;
 mod forecast;
+mod former_mode;
 mod freeze;
 mod growth;
 mod in_the_way;
@@ -34,7 +35,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{CiliumNodeOrigin, Policy, ReclaimPolicy, node};
+use super::{CiliumNodeOrigin, GrowthProof, Policy, ReclaimPolicy, node};
 use crate::model::agent::{AgentNews, AgentPod, ContainerStart, PodsOnNode};
 use crate::model::carrier::CarrierChange;
 use crate::model::claim::{Claim, ClaimState, Reason};
@@ -282,7 +283,7 @@ impl Cluster {
         let agents = self.world.agents_on(&node).cloned().collect();
         let holders =
             pods.iter().map(|(address, pod)| (address.parse().unwrap(), (*pod).to_owned())).collect();
-        let seen = Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 0, n_starting } };
+        let seen = Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_starting } };
         self.finish(Read::PodsOf(node, after).into(), seen);
     }
 

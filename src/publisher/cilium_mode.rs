@@ -74,6 +74,13 @@ pub trait CiliumMode: fmt::Display {
         true
     }
 
+    /// The ranges on a carrier that an agent of another mode uses or may use, beyond the addresses that these claims
+    /// offer. An agent that starts in this mode with other addresses loses its pods there. `None` where that can't
+    /// happen: in modes whose agents do not, and on a carrier that offers addresses already.
+    fn former_ranges(&self, _carrier: Carrier<'_>, _claims: &[&Claim]) -> Option<Vec<Cidr>> {
+        None
+    }
+
     /// Why a carrier is left alone: it has addresses of another writer that can't be blocks of this node.
     /// `is_claimed` says whether a block is a claim of the node. `why_not` says why a block without a claim can't
     /// become one.

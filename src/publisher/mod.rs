@@ -130,6 +130,7 @@ impl Publisher {
             name: node.name.clone(),
             uid: node.uid.clone(),
             revision,
+            created: node.created,
             deleting: false,
             addresses: Vec::new(),
             crd: CrdFields { used: Some(AddressSet::new()), ..CrdFields::default() },

@@ -41,6 +41,10 @@ stable_names! {
         Overlap,
         /// The Node gets nothing until a person acts: a block that is in use can't be published.
         Blocked,
+        /// The agent of the Node ran in another mode of Cilium, and its pods would lose their network in crd mode.
+        FormerMode,
+        /// The Node got its first addresses without a check whether its agent ran before.
+        PodsUnchecked,
         /// Nothing is published for the Node, because its agent version undoes it.
         UnsupportedCilium,
         /// A block of the Node and a block of another Node overlap, and both are published.
@@ -102,6 +106,8 @@ impl EventReason {
             | Self::NothingRequested
             | Self::Overlap
             | Self::Blocked
+            | Self::FormerMode
+            | Self::PodsUnchecked
             | Self::UnsupportedCilium
             | Self::BothPublished
             | Self::ClaimBeingDeleted
@@ -135,6 +141,8 @@ impl EventReason {
             | Self::ReclaimStopped
             | Self::Overlap
             | Self::Blocked
+            | Self::FormerMode
+            | Self::PodsUnchecked
             | Self::UnsupportedCilium
             | Self::BothPublished
             | Self::ClaimBeingDeleted

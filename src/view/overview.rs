@@ -272,7 +272,9 @@ fn is_problem(wait: Wait) -> bool {
         | Wait::Pause
         | Wait::Interval
         | Wait::Capacity
-        | Wait::Completion => false,
+        | Wait::Completion
+        | Wait::FormerMode
+        | Wait::Use => false,
     }
 }
 

@@ -64,6 +64,7 @@ impl Wire for CiliumNodes {
             name: meta.name.as_str().into(),
             uid: meta.uid.as_str().into(),
             revision,
+            created: meta.created(),
             deleting: meta.is_deleting(),
             addresses: spec.addresses.iter().flatten().filter_map(|entry| entry.ip.parse().ok()).collect(),
             crd: CrdFields {

@@ -10,7 +10,9 @@ use serde_json::{Map, Value};
 
 use super::watched::{Meta, Wire, read_cidrs};
 use crate::model::kind::Kind;
-use crate::model::node::{AddressKind, Annotated, Malformed, Node, NodeAddress, POD_CIDR_ANNOTATIONS};
+use crate::model::node::{
+    AddressKind, Annotated, IGNORE_FORMER_MODE, Malformed, Node, NodeAddress, POD_CIDR_ANNOTATIONS,
+};
 use crate::model::observation::Object;
 use crate::model::revision::{Core, Revision};
 use crate::net::cidr::{Cidr, Family};
@@ -74,6 +76,7 @@ impl Wire for Nodes {
             malformed,
             annotated,
             malformed_annotations,
+            former_mode_ignored: annotations.remove(IGNORE_FORMER_MODE).map(Into::into),
         }))
     }
 }

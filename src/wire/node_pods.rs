@@ -19,7 +19,6 @@ pub fn pods_on_node(pods: &[Pod], namespace: &str) -> PodsOnNode {
         let agent = agent_in(pod, namespace);
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        found.n_bound += usize::from(needs_address(pod));
         let addresses = addresses_of(pod);
         found.n_starting += usize::from(needs_address(pod) && addresses.is_empty() && agent.is_none());
         for address in addresses {
@@ -68,9 +67,8 @@ mod tests {
         let found = pods_on_node(&pods, "kube-system");
         let agents = found.agents.iter().map(|agent| format!("agent {}", agent.name));
         let holders = found.holders.iter().map(|(address, pod)| format!("{address} {pod}"));
-        let bound = (found.n_bound > 0).then(|| format!("{} bound", found.n_bound));
         let starting = (found.n_starting > 0).then(|| format!("{} starting", found.n_starting));
-        agents.chain(holders).chain(bound).chain(starting).collect::<Vec<_>>().join(", ")
+        agents.chain(holders).chain(starting).collect::<Vec<_>>().join(", ")
     }
 
     fn pod(name: &str, spec: &Value, status: &Value) -> Value {
@@ -94,7 +92,7 @@ mod tests {
         ]);
         assert_eq!(
             found(pods),
-            "10.0.0.5 apps/a, 10.0.0.6 apps/going, 10.0.0.8 apps/pending, fd00::5 apps/a, 4 bound, 1 starting"
+            "10.0.0.5 apps/a, 10.0.0.6 apps/going, 10.0.0.8 apps/pending, fd00::5 apps/a, 1 starting"
         );
     }
 

@@ -422,8 +422,11 @@ impl World {
         self.node(node).map(|node| &node.uid)
     }
 
-    /// Whether a node is served: its carrier has a block that is held, drains, or is about to be removed. So the first
-    /// grant is over.
+    /// Whether a node is served: its carrier has a block that is held, drains, or is about to be removed, and its agent
+    /// can give addresses of it. So the first grant is over.
+    ///
+    /// Another mode, or another writer, may leave a block listed without its addresses. An agent waits then, and its
+    /// first addresses must be complete.
     #[must_use]
     pub fn is_served(&self, name: &NodeName) -> bool {
         // Until such a block is removed, the agent serves pods from it.
@@ -431,9 +434,15 @@ impl World {
             self.reader.removes_with_query() && claim.is_reclaimed() && self.must_leave(claim)
         };
         let Some(carrier) = self.carrier(name) else { return false };
-        self.claims_of(name).map(|known| &known.claim).any(|claim| {
-            (claim.is_published_state() || is_going(claim)) && self.reader.carries(carrier, claim.cidr)
-        })
+        self.claims_of(name)
+            .map(|known| &known.claim)
+            .any(|claim| (claim.is_published_state() || is_going(claim)) && self.offers_from(carrier, claim))
+    }
+
+    /// Whether the carrier lists the block of a claim, and its agent can give addresses of it.
+    fn offers_from(&self, carrier: Carrier<'_>, claim: &Claim) -> bool {
+        let reader = self.reader_of(carrier.name());
+        reader.carries(carrier, claim.cidr) && reader.n_published_in(carrier, claim.cidr) > 0
     }
 
     /// Whether the carrier of a node has a block under the name of a Pod IP pool, so its first grant is over.
@@ -442,7 +451,7 @@ impl World {
         let reader = self.reader_of(name);
         self.claims_of(name).map(|known| &known.claim).any(|claim| {
             claim.is_published_state()
-                && reader.carries(carrier, claim.cidr)
+                && self.offers_from(carrier, claim)
                 && reader.carried_under(carrier, claim).as_ref() == pod_ip_pool
         })
     }

@@ -20,6 +20,7 @@ mod dry_run;
 mod dual_stack;
 mod election;
 mod events;
+mod former_mode;
 mod freeze;
 mod gobgp;
 mod gobgp_api;

@@ -9,13 +9,15 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use crate::agent_pods::{create_agent_pod, report};
 use crate::multi_pool::{SLOW, carried};
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
-use crate::support::agent::{Agent, Make, Settings};
+use crate::support::agent::{Agent, Make, Release, Settings};
 use crate::support::cilium_operator::CiliumOperator;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::kubectl::kubectl;
+use crate::support::kubelet::Health;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::preparation::{KUBERNETES_MODE, prepare};
 use crate::support::rig::{Rig, under_oracle};
@@ -44,6 +46,16 @@ async fn crd_becomes_multi_pool() -> Result<()> {
     changes(CRD, MULTI_POOL).await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_pool_becomes_crd() -> Result<()> {
+    changes(CLUSTER_POOL, CRD).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_becomes_crd() -> Result<()> {
+    changes(KUBERNETES, CRD).await
+}
+
 async fn changes(from: &'static str, to: &'static str) -> Result<()> {
     under_oracle(Options { ipam: to, ..Options::default() }, async |rig| {
         set_ipam(rig, from).await?;
@@ -53,7 +65,7 @@ async fn changes(from: &'static str, to: &'static str) -> Result<()> {
             kubectl(&rig.control_plane, &apply).await?;
         }
         rig.cluster.create_pool(&pool()).await?;
-        let flags = [PROMPT, &["--modes", from]].concat();
+        let flags = [PROMPT, &["--modes", from, "--modes", to]].concat();
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
         let n_pods = if from == CRD { 20 } else { 6 };
         let mut agents = Vec::new();
@@ -84,6 +96,8 @@ async fn changes(from: &'static str, to: &'static str) -> Result<()> {
                     rig.control_plane.allow("withdrawn-without-consent", Some(node), None).await?;
                 }
                 forget_the_mode_before(rig, node).await?;
+            }
+            if matches!(to, CRD | MULTI_POOL) {
                 for number in 0..MORE {
                     ask(rig, agent, &format!("ns/{node}-late-{number}")).await?;
                 }
@@ -176,6 +190,10 @@ async fn join(rig: &Rig, ipam: &'static str, node: &str) -> Result<Agent> {
     let mut agent = rig.agents.agent_with(Make::Real, node, settings);
     agent.start()?;
     agent.wait_ready(SLOW).await?;
+    // With several modes a node grows only by the report of an agent that is known to run.
+    let pod = format!("cilium-{node}");
+    create_agent_pod(rig, &pod, node, Release::Newest.as_str()).await?;
+    report(rig, &pod, 0, Health::Ready).await?;
     Ok(agent)
 }
 

@@ -15,7 +15,7 @@ use crate::controller::routes::RouteExport;
 use crate::controller::run::Options;
 use crate::model::release::Release;
 use crate::net::cidr::Family;
-use crate::plan::{CiliumNodeOrigin, PodIpPoolOrigin, Policy, ReclaimPolicy};
+use crate::plan::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};
 use crate::publisher::Mode;
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{self, OwnAddresses, Settings};
@@ -442,6 +442,11 @@ impl Args {
                 opt_in: self.reclaim_opt_in,
                 at_once: self.reclaim_at_once.into(),
                 per_minute: self.reclaim_per_minute.into(),
+            },
+            growth: if self.modes.iter().collect::<BTreeSet<_>>().len() > 1 {
+                GrowthProof::Seen
+            } else {
+                GrowthProof::Listed
             },
         }
     }

@@ -45,6 +45,7 @@ pub(super) fn object(line: &str) -> Object {
             malformed: malformed(&words, "spec.podCIDRs[9]"),
             annotated: annotated(&words),
             malformed_annotations: Vec::new(),
+            former_mode_ignored: value(&words, "ignores=").map(Into::into),
         }),
         "unreadable" => unreadable(&words),
         "ciliumnode" => cilium_node(&words),
@@ -282,6 +283,7 @@ fn cilium_node(words: &[&str]) -> Object {
         name: words[1].into(),
         uid: format!("cn-{}{}", words[1], if words.contains(&"recreated") { "-again" } else { "" }).into(),
         revision: revision(words),
+        created: Timestamp::from_second(number(words, "created=", 0).into()).unwrap(),
         deleting: words.contains(&"deleting"),
         addresses: own(words),
         crd: if words.contains(&"bare") {

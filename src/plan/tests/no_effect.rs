@@ -72,7 +72,7 @@ fn written(
                 // Nothing but its agent runs there.
                 Request::Read(Read::PodsOf(name, after)) => {
                     let agents = cluster.world.agents_on(name).cloned().collect();
-                    let pods = PodsOnNode { agents, holders: BTreeMap::new(), n_bound: 0, n_starting: 0 };
+                    let pods = PodsOnNode { agents, holders: BTreeMap::new(), n_starting: 0 };
                     let seen = Seen::PodsOf { after: *after, pods };
                     cluster.finish(request, seen);
                     continue;

@@ -74,31 +74,37 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.expect("a", "clear the usage query on CiliumNode a");
 }
 
-/// Pods that wait for an address are not to wait for an agent's answer, which may never come.
+/// Its answer may have been lost, and a full node must grow some day.
 #[test]
-fn a_node_whose_agent_does_not_answer_grows_by_the_pods_that_are_bound_to_it() {
+fn a_query_that_a_running_agent_does_not_answer_is_sent_again_ever_more_seldom() {
+    let mut cluster = with_silent_agent();
+    cluster.observe_agents(AgentNews::Applied(agent("agent a 1.20.2")));
+    let mut steps = Vec::new();
+    for second in 0..=500 {
+        let plan = cluster.plan("a");
+        cluster.begin(&plan);
+        let mark = match rendered(&plan).as_str() {
+            "send a usage query to the agent of node a" => "ping=marked",
+            "clear the usage query on CiliumNode a" => "",
+            _ => {
+                cluster.pass(1);
+                continue;
+            }
+        };
+        steps.push(format!("{second}{}", if mark.is_empty() { " clear" } else { "" }));
+        cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+        cluster.observe(&format!("ciliumnode a @{} 10.0.0.0/28 used=unknown {mark}", 110 + second));
+        cluster.pass(1);
+    }
+    assert_eq!(steps, ["30", "60 clear", "62", "124 clear", "126", "252 clear", "254"]);
+}
+
+#[test]
+fn a_query_that_no_agent_can_answer_stays_open() {
     let mut cluster = with_silent_agent();
     ask(&mut cluster);
     cluster.carried_out("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
-    cluster.expect_for(29, "a", "nothing");
-    cluster.pass(1);
-    cluster.expect("a", "read the pods of node a");
-    let read = Read::PodsOf("a".into(), AnyRevision::of(Kind::CiliumNode, 110));
-    let pods = PodsOnNode { n_bound: 20, ..PodsOnNode::default() };
-    let after = AnyRevision::of(Kind::CiliumNode, 110);
-    cluster.settle(&read.target(), Seen::PodsOf { after, pods });
-    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
-    cluster.carried_out("claim 10.0.0.16/28 a 1 Held @111");
-    cluster.expect("a", "publish [10.0.0.16/28] and 16 addresses on ciliumnode a");
-    cluster.carried_out("ciliumnode a @112 10.0.0.0/28 10.0.0.16/28 used=unknown ping=marked");
-    cluster.expect("a", "nothing");
-    cluster.pass(60);
-    cluster.expect("a", "read the pods of node a");
-    // What it can't get is not told of: another process may have read other Pods.
-    let pods = PodsOnNode { n_bound: 200, ..PodsOnNode::default() };
-    cluster.settle(&read.target(), Seen::PodsOf { after, pods });
-    let plan = cluster.plan("a");
-    assert_eq!((plan.requests().len(), plan.unmet.len()), (2, 0));
+    cluster.expect_for(3600, "a", "nothing");
 }
 
 /// It writes its whole use with the answer, but somebody may take that off again.

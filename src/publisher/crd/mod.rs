@@ -87,6 +87,25 @@ impl CiliumMode for Crd {
         false
     }
 
+    /// Agents of every mode write their podCIDRs and their own addresses onto the CiliumNode, and only agents of this
+    /// mode wait for addresses there (`docs/cilium.md`, Start of an agent).
+    fn former_ranges(&self, carrier: Carrier<'_>, claims: &[&Claim]) -> Option<Vec<Cidr>> {
+        let cilium_node = carrier.cilium_node()?;
+        if !cilium_node.crd.pool.is_empty() {
+            return None;
+        }
+        let listed = cilium_node.crd.pod_cidrs.iter().copied().chain(cilium_node.pools.listed());
+        let mut ranges: Vec<Cidr> =
+            listed.filter(|cidr| !claims.iter().any(|claim| claim.cidr.covers(*cidr))).collect();
+        for (address, _) in cilium_node.pools.own.iter() {
+            let is_offered = claims.iter().any(|claim| claim.offers(address));
+            if !is_offered && !ranges.iter().any(|range| range.contains(address)) {
+                ranges.push(Cidr::single(address));
+            }
+        }
+        Some(ranges)
+    }
+
     /// Blocks are published beside addresses of other writers.
     fn why_left_alone(
         &self,

@@ -165,6 +165,7 @@ pub(super) mod tests {
             name: "n".into(),
             uid: "u".into(),
             revision: Revision::of(7),
+            created: Timestamp::default(),
             deleting: false,
             addresses: Vec::new(),
             crd: CrdFields {

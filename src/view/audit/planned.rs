@@ -70,6 +70,8 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         | FindingKind::MisplacedBlock
         | FindingKind::BlockTooWide
         | FindingKind::Blocked
+        | FindingKind::FormerMode
+        | FindingKind::PodsUnchecked
         | FindingKind::UnsupportedCilium
         | FindingKind::OtherSettings
         | FindingKind::NoPool

@@ -95,6 +95,7 @@ fn sound() -> World {
         malformed: Vec::new(),
         annotated: Vec::new(),
         malformed_annotations: Vec::new(),
+        former_mode_ignored: None,
     };
     let mut crd = crate::model::crd::CrdFields::default();
     crd.pod_cidrs.push(cidr("10.9.0.0/28"));
@@ -102,6 +103,7 @@ fn sound() -> World {
         name: "n".into(),
         uid: "cu".into(),
         revision: Revision::of(3),
+        created: Timestamp::default(),
         deleting: false,
         addresses: vec!["192.168.0.1".parse().unwrap()],
         crd,

@@ -115,6 +115,14 @@ impl Agent {
         by_model!(mut self, model => model.restart(release));
     }
 
+    /// Its process runs in another mode until it restarts, and gives its pods addresses of this range. Only agents of
+    /// the crd mode can do that.
+    pub(super) fn runs_in_another_mode(&mut self, range: Cidr) {
+        if let Model::Crd(model) = &mut self.model {
+            model.runs_in_another_mode(range);
+        }
+    }
+
     /// Its Pod, as the API server shows it.
     pub(super) fn pod(&self, node: &NodeName) -> AgentPod {
         let name = format!("cilium-{node}-{}", self.n_pods_before);

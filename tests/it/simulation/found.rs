@@ -56,6 +56,7 @@ fn cilium_node(name: &str, uid: &str) -> CiliumNode {
         name: name.into(),
         uid: uid.into(),
         revision: Revision::of(1),
+        created: Timestamp::UNIX_EPOCH,
         deleting: false,
         addresses: Vec::new(),
         crd: CrdFields::default(),

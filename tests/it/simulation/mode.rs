@@ -101,6 +101,7 @@ pub(super) fn shown_by_node(node: &Node, field: NodeField) -> CiliumNode {
         name: node.name.clone(),
         uid: node.uid.clone(),
         revision: Revision::of(node.revision.number()),
+        created: node.created,
         // Its CIDRs count until it is gone.
         deleting: false,
         addresses: Vec::new(),

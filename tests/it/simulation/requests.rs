@@ -208,7 +208,6 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
             pods: PodsOnNode {
                 agents,
                 holders: store.holders.get(node).cloned().unwrap_or_default(),
-                n_bound: 0,
                 n_starting: 0,
             },
         };

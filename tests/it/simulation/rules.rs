@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
+use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::CiliumNode;
@@ -160,10 +160,10 @@ pub(super) fn begins_with_all(
     before: &CiliumNode,
     after: &CiliumNode,
 ) -> Result<(), String> {
-    let first: BTreeSet<Family> = blocks(after).into_iter().map(Cidr::family).collect();
+    let first: BTreeSet<Family> = offered(after).cidrs().map(Cidr::family).collect();
     // An agent of several Cilium pools may start with any of them.
     if setting.mode != Mode::MultiPool
-        && blocks(before).is_empty()
+        && offered(before).is_empty()
         && !first.is_empty()
         && first != setting.families
     {
@@ -190,8 +190,8 @@ pub(super) fn transition(
         // A pod got it before its agent saw the removal of the block (known gaps).
         let is_off = store.mode == Mode::MultiPool && claims.iter().any(is_removed);
         // An address in a release handshake is not published before the end of the handshake.
-        if blocks(before).is_empty()
-            && !blocks(after).is_empty()
+        if offered(before).is_empty()
+            && !offered(after).is_empty()
             && !before.crd.marks.contains_key(address)
             && !claims.is_empty()
             && !is_off
@@ -221,6 +221,32 @@ pub(super) fn transition(
         return Err(format!("a patch of {node} changed nothing"));
     }
     Ok(())
+}
+
+/// A served node in crd mode gets a further block only after its agent has reported its use: an agent of another mode
+/// never does. A node that can't start with its addresses may get more, and so may one whose block was claimed before.
+///
+/// The only replica has seen all of its own writes, so its view of what the node has is right.
+pub(super) fn grows_by_report(store: &Store, setting: &Setting, write: &Write) -> Result<(), String> {
+    let Write::CreateClaim(new) = write else { return Ok(()) };
+    let Some(seen) = store.cilium_node(&new.node) else { return Ok(()) };
+    let offers =
+        |family: &Family| seen.crd.pool.iter().filter(|address| Family::of(*address) == *family).count() >= 4;
+    let is_served = setting.families.iter().all(offers);
+    let was_claimed = || {
+        let name = block_name(new.cidr);
+        store.history(Kind::Claim).iter().filter(|event| event.name == name).count() > 1
+    };
+    if setting.mode != Mode::Crd
+        || setting.n_replicas > 1
+        || !is_served
+        || blocks(seen).contains(&new.cidr)
+        || store.has_reported(seen)
+        || was_claimed()
+    {
+        return Ok(());
+    }
+    Err(format!("{} grows by {}, and its agent has never reported its use", new.node, new.cidr))
 }
 
 /// A claim is released for a lost Node only if the Node is gone. The replica has read the Node since the last move of

@@ -13,7 +13,9 @@ use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use self::episodes::{covering, crossing, given_by_others, taking_back, two_views};
+use self::episodes::{
+    comes_from_another_mode, covering, crossing, given_by_others, loses_its_map, taking_back, two_views,
+};
 use super::cluster::{Given, Hand, N_NODES, N_POOLS, Place, Setup, Step, Suite};
 use super::pools::shape;
 
@@ -185,7 +187,7 @@ fn of_hands(profile: &Profile, steps: Vec<(u32, BoxedStrategy<Hand>)>) -> Steps 
 
 /// The acts of administrators and other programs that touch nothing that a node has: metadata, unreadable pools,
 /// webhooks that undo writes, freezes, and a passive mode. Also the first CIDRs of a node, if another allocator gives
-/// them.
+/// them, agents that ran in another mode, and emptied maps.
 fn surroundings(profile: &Profile) -> Steps {
     let replica = || 0u8..6;
     let setup = || proptest::sample::select(vec![Setup::Usual, Setup::Passive, Setup::Frozen]);
@@ -197,6 +199,8 @@ fn surroundings(profile: &Profile) -> Steps {
         ),
         weighted(2, (kind(), number()), |(kind, which)| Hand::ObjectIsTouched { kind, which }),
         weighted(2, (kind(), number()), |(kind, which)| Hand::FinalizerAppears { kind, which }),
+        weighted(1, 0..profile.n_nodes, |node| Hand::MapIsEmptied { node }),
+        weighted(1, (0..profile.n_nodes, number()), |(node, at)| Hand::RanBefore { node, at }),
         (1, Just(Hand::FinalizersGo).boxed()),
         weighted(1, (Just(Kind::Pool), number(), number()), breaks),
         (2, Just(Hand::ObjectsAreMended).boxed()),
@@ -305,6 +309,8 @@ pub(super) fn script(events: Events, suite: Suite, length: usize) -> impl Strate
                 (1, two_views(&profile, events)),
                 (1, taking_back(&profile)),
                 (1, given_by_others(&profile, suite)),
+                (1, comes_from_another_mode(&profile)),
+                (1, loses_its_map(&profile)),
             ];
             if events == Events::Forced {
                 pieces.push((1, crossing(&profile)));

@@ -138,6 +138,15 @@ impl Store {
         self.history.get(&kind).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether the agent of a CiliumNode has ever reported its use there.
+    pub(super) fn has_reported(&self, seen: &CiliumNode) -> bool {
+        let reports = |object: &Object| matches!(object, Object::CiliumNode(shown) if shown.uid == seen.uid && shown.crd.used.is_some());
+        let versions = self.history(Kind::CiliumNode).iter().filter_map(|event| event.stored.as_ref());
+        versions
+            .filter(|stored| stored.object.name() == seen.name.as_str())
+            .any(|stored| reports(&stored.object))
+    }
+
     /// All objects of a kind, by name.
     pub(super) fn list(&self, kind: Kind) -> Vec<Object> {
         self.of_kind(kind).cloned().collect()

@@ -100,7 +100,6 @@ fn an_agent_that_the_read_finds_restarted_is_not_asked() {
     let pods = PodsOnNode {
         agents: vec![agent("agent a 1.20.2 restarts=1")],
         holders: BTreeMap::new(),
-        n_bound: 0,
         n_starting: 0,
     };
     cluster.finish(read.into(), Seen::PodsOf { after, pods });

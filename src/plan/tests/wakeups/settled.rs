@@ -140,7 +140,6 @@ impl Settled {
                 pods: PodsOnNode {
                     agents: world.agents_on(node).cloned().collect(),
                     holders: BTreeMap::new(),
-                    n_bound: 0,
                     n_starting: 0,
                 },
             },

@@ -16,6 +16,7 @@ use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use serde_json::{Map, Value, json};
 
+use super::super::mode::given_of;
 use super::super::store::{Store, Stored};
 use super::surplus;
 
@@ -47,6 +48,8 @@ pub(super) struct Agent {
     pub(super) is_ready: bool,
     /// Whether something has changed since it last wrote its use.
     is_due: bool,
+    /// The range in which it runs in another mode, until it restarts. It reads no map then, and reports nothing.
+    former: Option<Cidr>,
 }
 
 /// A version of the CiliumNode, and the agent's changes to it that are not written yet.
@@ -112,7 +115,15 @@ impl Agent {
             has_pool: false,
             is_ready: false,
             is_due: false,
+            former: None,
         }
+    }
+
+    /// Its process runs in another mode from now on, and gives its pods addresses of this range.
+    pub(super) fn runs_in_another_mode(&mut self, range: Cidr) {
+        self.former = Some(range);
+        self.seen = None;
+        self.is_ready = true;
     }
 
     /// Its process exits, and another of this version starts.
@@ -123,12 +134,16 @@ impl Agent {
         self.has_pool = false;
         self.is_ready = false;
         self.is_due = false;
+        self.former = None;
     }
 
     /// Reads the present version of its CiliumNode. If there is none, or it can't be read, the agent keeps using the
     /// last one. If only the metadata has changed, it takes the new version over without its own answers
     /// (`docs/cilium.md`, Lost answers).
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
+        if self.former.is_some() {
+            return;
+        }
         let Some(stored) = store.stored(Kind::CiliumNode, name.as_str()) else { return };
         if !matches!(stored.object, Object::CiliumNode(_)) {
             return;
@@ -257,6 +272,9 @@ impl Agent {
 
     /// The addresses that a pod may get.
     pub(super) fn free(&self) -> Vec<IpAddr> {
+        if let Some(range) = self.former {
+            return given_of(range).filter(|address| !self.given_out.contains(address)).collect();
+        }
         let Some(seen) = &self.seen else { return Vec::new() };
         let offered = seen.fields().pool.iter();
         offered

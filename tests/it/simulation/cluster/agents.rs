@@ -102,7 +102,7 @@ impl Cluster {
     }
 
     /// From now on the agent of an existing Node runs.
-    fn runs(&mut self, name: &NodeName) {
+    pub(super) fn runs(&mut self, name: &NodeName) {
         if self.store.node(name).is_some() && !self.agents.contains_key(name) {
             let agent = Agent::new(
                 self.setting.mode,
@@ -155,7 +155,7 @@ impl Cluster {
     }
 
     /// An agent gives out no address that has left its pool: it consents first, unless another writer removed the
-    /// address.
+    /// address, or all of them.
     fn may_be_given_out(&self, name: &NodeName, taken: &[IpAddr]) -> Result<(), String> {
         let (Some(stored), Some(agent)) =
             (self.store.stored(Kind::CiliumNode, name.as_str()), self.agents.get(name))
@@ -167,6 +167,9 @@ impl Cluster {
         else {
             return Ok(());
         };
+        if offered(present).is_empty() {
+            return Ok(());
+        }
         let has_left = |address: &&IpAddr| !offered(present).contains(**address) && !self.taint.is(name);
         match taken.iter().find(has_left) {
             None => Ok(()),

@@ -60,6 +60,10 @@ pub(in super::super) enum Hand {
     BlocksGo { node: u8 },
     /// An entry is removed from `pool`.
     EntryGoes { node: u8, entry: u8 },
+    /// All entries are removed from `pool`, and the blocks stay listed. Not while the agent restores its pods.
+    MapIsEmptied { node: u8 },
+    /// The agent of a node that has nothing ran in another mode, and still does.
+    RanBefore { node: u8, at: u8 },
     /// A block that belongs to no node appears on a CiliumNode.
     BlockAppears { node: u8, at: u8, bits: u8 },
     /// A node gets CIDRs of another allocator instead of those that its carrier shows, where a node has one block of
@@ -185,6 +189,8 @@ impl Cluster {
                     change(json, "/spec/ipam/pool", &address.to_string(), None);
                 });
             }
+            Hand::MapIsEmptied { node } => self.map_is_emptied(&super::node_name(node)),
+            Hand::RanBefore { node, at } => self.ran_before(&super::node_name(node), at),
             Hand::BlockAppears { node, at, bits } => self.block_appears(node, at, bits),
             Hand::OthersGive { node, given, at, bits } => self.others_give(node, given, at, bits),
             Hand::UseGoes { node } => {

@@ -56,6 +56,46 @@ impl Cluster {
         }
     }
 
+    /// Another writer removes all entries of a map. The agent keeps running, and waits when it restarts.
+    pub(super) fn map_is_emptied(&mut self, name: &NodeName) {
+        if self.setting.mode == Mode::Crd && !self.is_restoring(name) {
+            self.store.edit(Kind::CiliumNode, name.as_str(), |json| {
+                if let Some(ipam) = json.pointer_mut("/spec/ipam").and_then(Value::as_object_mut) {
+                    ipam.remove("pool");
+                }
+            });
+        }
+    }
+
+    /// The agent of a node that has nothing runs in another mode, and its CiliumNode shows that.
+    pub(super) fn ran_before(&mut self, name: &NodeName, at: u8) {
+        if self.setting.mode != Mode::Crd || self.store.node(name).is_none_or(|node| node.deleting) {
+            return;
+        }
+        let Some(range) = foreign(Family::V4, at, 4).filter(|range| self.is_free_for(name, *range)) else {
+            return;
+        };
+        let shown = self.store.cilium_node(name).map(blocks).unwrap_or_default();
+        if !self.has_nothing(name, &shown) {
+            return;
+        }
+        Agent::start(&mut self.store, name);
+        self.runs(name);
+        let was_changed = self.store.edit(Kind::CiliumNode, name.as_str(), |json| {
+            json["spec"]["ipam"]["podCIDRs"] = json!([range.to_string()]);
+            let router = json!({ "type": "CiliumInternalIP", "ip": range.last_address().to_string() });
+            match json["spec"]["addresses"].as_array_mut() {
+                Some(addresses) => addresses.push(router),
+                None => json["spec"]["addresses"] = json!([router]),
+            }
+        });
+        if let Some(agent) = self.agents.get_mut(name).filter(|_| was_changed) {
+            agent.runs_in_another_mode(range);
+            self.given.insert((name.clone(), range));
+            self.show_pod(name);
+        }
+    }
+
     /// The CIDRs that the carrier of a node shows, if another allocator may replace them.
     fn replaceable(&self, name: &NodeName) -> Option<Vec<Cidr>> {
         let node = self.store.node(name).filter(|node| !node.deleting)?;

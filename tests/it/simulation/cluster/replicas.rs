@@ -101,6 +101,9 @@ impl Cluster {
         else {
             return Ok(());
         };
+        if let Request::Write(write) = &request {
+            rules::grows_by_report(&self.store, &self.setting, write)?;
+        }
         self.judged(&request, |cluster| {
             let said = cluster.replicas[number].proceed(flight, &mut cluster.store, cluster.clock);
             cluster.say(|| format!("    r{number} {}", said.unwrap_or_default()));
@@ -161,19 +164,20 @@ impl Cluster {
         }
     }
 
-    /// The server shows pods with their addresses where these are a proof: in multi-pool mode, and in a block that a
-    /// user gave up. Elsewhere the agent's consent must be enough, because a pod may have an address before the server
-    /// shows it.
+    /// The server shows pods with their addresses where these are a proof: in multi-pool mode, in a block that a user
+    /// gave up, and of an agent that ran in another mode. Elsewhere the agent's consent must be enough, because a pod
+    /// may have an address before the server shows it.
     fn shows_pods(&mut self, node: &NodeName, after: AnyRevision) {
         let Some(agent) = self.agents.get(node) else { return };
         let is_of_agent = self.setting.mode == Mode::MultiPool;
-        let given_up: Vec<Cidr> = self
+        let given_up = self
             .store
             .claims()
             .filter(|claim| claim.state == ClaimState::Releasing(Reason::Unused))
-            .map(|claim| claim.cidr)
-            .collect();
-        let is_shown = |address: &IpAddr| is_of_agent || given_up.iter().any(|cidr| cidr.contains(*address));
+            .map(|claim| claim.cidr);
+        let former = self.given.iter().filter(|(name, _)| name == node).map(|(_, cidr)| *cidr);
+        let proven: Vec<Cidr> = given_up.chain(former).collect();
+        let is_shown = |address: &IpAddr| is_of_agent || proven.iter().any(|cidr| cidr.contains(*address));
         let shown = agent.held().iter().filter(|address| is_shown(address));
         let holders = shown.map(|address| (*address, format!("ns/pod-{address}")));
         self.store.holders.insert(node.clone(), holders.collect());

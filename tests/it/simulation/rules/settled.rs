@@ -10,7 +10,7 @@ use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 
 use super::super::cluster::Setting;
-use super::super::mode::{Mode, OTHER_POOL, POOL, POOLS, blocks, given_of};
+use super::super::mode::{Mode, OTHER_POOL, POOL, POOLS, blocks, given_of, offered};
 use super::super::store::Store;
 use super::free::{blocks_of, free_blocks, free_whole_blocks, is_adoptable, pools_of};
 use super::{Given, Taint, is_given};
@@ -59,7 +59,7 @@ pub(in super::super) fn settled(
             Mode::Crd => MINIMUM,
             Mode::MultiPool | Mode::ClusterPool | Mode::Kubernetes(_) => 1,
         };
-        if blocks(seen).is_empty() {
+        if offered(seen).is_empty() {
             // Agents start with blocks of the default pool.
             let mut for_start = needs.iter().filter(|need| need.name != OTHER_POOL).peekable();
             if for_start.peek().is_some() && for_start.all(|need| need.reach >= minimum) {
@@ -109,7 +109,7 @@ fn is_adopted(store: &Store, setting: &Setting, node: &Node, seen: &CiliumNode) 
     }
 }
 
-/// Whether a person must decide about a node that shows nothing. A block of it overlaps another one, nothing shows
+/// Whether a person must decide about a node that offers nothing. A block of it overlaps another one, nothing shows
 /// which of several blocks its agent has, or pods use a block that a user gave up. Until then nothing is published.
 fn is_undecided(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
     let of_family = |family: Family| claims.iter().filter(|claim| claim.cidr.family() == family).count();
@@ -119,7 +119,7 @@ fn is_undecided(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
         claim.state == ClaimState::Releasing(Reason::Unused) && has_pods_in(store, &seen.name, claim)
     };
     let waits = |claim: &Claim| is_overlapped(store, claim) || has_pods(claim);
-    blocks(seen).is_empty() && (is_one_of_several || claims.iter().copied().any(waits))
+    offered(seen).is_empty() && (is_one_of_several || claims.iter().copied().any(waits))
 }
 
 /// Whether the last read of the node's Pods has shown an address of the claim.

@@ -212,6 +212,57 @@ pub(super) fn given_by_others(profile: &Profile, suite: Suite) -> BoxedStrategy<
         .boxed()
 }
 
+/// The agent of a new node ran in another mode. Sooner or later it restarts in crd mode, while its pods come and go.
+pub(super) fn comes_from_another_mode(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
+    (0u8..3, 0..profile.n_nodes, 0..profile.n_pools, any::<u8>(), 0u8..6)
+        .prop_flat_map(|(replica, node, pool, at, pods)| {
+            let begins = [
+                Step::PoolIsMade { pool, shape: Shape::whole() },
+                Step::NodeJoins { node, zone: 0, own_address: None },
+                works(replica),
+                Step::Hand(Hand::RanBefore { node, at }),
+                Step::PodsAreWanted { node, pods, from: 0 },
+                works(replica),
+            ];
+            let event = prop_oneof![
+                4 => Just(works(replica)),
+                2 => Just(Step::AgentRestarts { node, release: 0 }),
+                2 => Just(Step::AgentLooks { node }),
+                1 => Just(Step::AgentIsReady { node }),
+                2 => (0u8..6).prop_map(move |pods| Step::PodsAreWanted { node, pods, from: 0 }),
+                1 => Just(Step::Restart { replica }),
+                1 => Just(Step::AgentNewsArrives { replica, events: 8 }),
+                3 => (20u8..90).prop_map(|seconds| Step::TimePasses { seconds }),
+            ];
+            proptest::collection::vec(event, 4..=16).prop_map(move |events| [&begins[..], &events].concat())
+        })
+        .boxed()
+}
+
+/// Another writer empties the map of a served node in any state of its blocks, and its agent restarts.
+pub(super) fn loses_its_map(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
+    (0u8..3, 0..profile.n_nodes, 0..profile.n_pools)
+        .prop_flat_map(|(replica, node, pool)| {
+            let begins =
+                [&gets_first_blocks(pool, node, replica)[..], &[Step::AgentIsReady { node }]].concat();
+            let event = prop_oneof![
+                3 => Just(vec![works(replica)]),
+                2 => Just(vec![Step::Hand(Hand::MapIsEmptied { node })]),
+                1 => Just(vec![Step::PoolDrains { pool }, works(replica)]),
+                2 => Just(vec![Step::AgentRestarts { node, release: 0 }, Step::AgentLooks { node }]),
+                2 => Just(vec![Step::AgentLooks { node }, Step::AgentReports { node }]),
+                2 => Just(vec![Step::AgentIsReady { node }]),
+                2 => (0u8..14, any::<u8>()).prop_map(move |(pods, from)| {
+                    vec![Step::PodsAreWanted { node, pods, from }, Step::AgentReports { node }]
+                }),
+                2 => (2u8..40).prop_map(|seconds| vec![Step::TimePasses { seconds }]),
+            ];
+            proptest::collection::vec(event, 4..=20)
+                .prop_map(move |events| [&begins[..], &events.concat()].concat())
+        })
+        .boxed()
+}
+
 fn works(replica: u8) -> Step {
     Step::ReplicaWorks { replica }
 }
