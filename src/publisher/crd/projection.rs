@@ -61,6 +61,7 @@ pub(super) fn difference(
         // addresses may be in use.
         if let (false, Some(primary)) = (has_primary, primary)
             && primary.created_for.as_ref() == Some(&cilium_node.uid)
+            && !may_have_addresses(cilium_node, primary.cidr)
             && former.is_none_or(|former| former.pod_cidrs.iter().all(|cidr| !cidr.overlaps(primary.cidr)))
         {
             reserve_for_infrastructure(primary.cidr, infrastructure, &mut entries);
@@ -100,6 +101,15 @@ fn missing_entries(fields: &CrdFields, claim: &Claim) -> AddressSet {
         missing.remove(address);
     }
     missing
+}
+
+/// Whether the agent has addresses of its own in the family of a block, or uses addresses of the block. Another writer
+/// may have emptied the CiliumNode since. A reserved address that a pod has would be given out twice.
+fn may_have_addresses(cilium_node: &CiliumNode, block: Cidr) -> bool {
+    let own = cilium_node.crd.own.iter().chain(cilium_node.pools.own.iter());
+    let mut families = own.map(|(address, _)| Family::of(address));
+    families.any(|family| family == block.family())
+        || cilium_node.crd.used.as_ref().is_some_and(|used| used.intersects(block))
 }
 
 /// Gives an owner to each of the lowest new entries of the primary block. Only new entries get an owner: an address
@@ -298,6 +308,23 @@ pub(super) mod tests {
         check(&fenced, &[claim("10.0.0.4/30", 1)], "10.0.0.4/30 | -10.0.0.5 -10.0.0.7");
         // That of a block of which nothing may be published stays.
         check(&fenced, &[], "nothing");
+    }
+
+    /// Another writer has emptied the CiliumNode.
+    #[test]
+    fn nothing_is_kept_in_a_block_that_the_agent_may_use() {
+        let plain = "10.0.0.4/30 | 10.0.0.5 10.0.0.6 10.0.0.7";
+        let claims = [claim("10.0.0.4/30", 0)];
+        let mut used = cilium_node(&[], &[]);
+        used.crd.used = Some(["10.0.0.5/32".parse::<Cidr>().unwrap()].into_iter().collect());
+        check(&used, &claims, plain);
+        // The router may be in another block, and an agent has one router of each family.
+        let mut with_router = cilium_node(&[], &[]);
+        with_router.pools.own.insert("10.9.0.1".parse().unwrap(), "router");
+        check(&with_router, &claims, plain);
+        let mut of_other_family = cilium_node(&[], &[]);
+        of_other_family.pools.own.insert("fd00::1".parse().unwrap(), "router");
+        check(&of_other_family, &claims, "10.0.0.4/30 | 10.0.0.5=router 10.0.0.6=health 10.0.0.7");
     }
 
     #[test]
