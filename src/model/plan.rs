@@ -115,7 +115,7 @@ pub enum Lasting {
     Uninitialized,
     /// No agent of it is Ready, and no pod has an address of the mode of Cilium in which its agent ran before.
     FormerModeOver,
-    /// It needs more blocks by what is known, and its agent has not reported its use.
+    /// Its known use says that it needs more blocks, and its agent has not reported its use.
     GrowthAwaitsUse,
 }
 

@@ -4,7 +4,7 @@
 //! the pods in that part, and deletes all others for ever (`docs/cilium.md`, Restart). So a carrier that offers
 //! nothing gets nothing while it shows addresses beyond the blocks that the first patch completes.
 //!
-//! The addresses of the former mode stay on the carrier when its pods have ended. So the node is served when two facts
+//! The addresses of the former mode stay on the carrier when its pods no longer exist. So the node is served when two facts
 //! hold. No agent of the node is Ready: one of this mode never is before it has addresses, and one of the former mode
 //! can give an address to a pod right after any read. And two reads of the node's Pods, a minute apart, find no pod
 //! with an address beyond the blocks. Pods that wait for an address do not count: they wait for this node's blocks.
@@ -13,8 +13,6 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
-
-use jiff::SignedDuration;
 
 use super::draft::{DONE, Detail, Draft, Made, NEXT, Step};
 use super::subject::Subject;
@@ -37,7 +35,7 @@ const COUNTED_EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// The age of a Node from which a new CiliumNode may be one that was deleted under a running agent. Then it shows
 /// nothing of the agent.
-const MAY_BE_RECREATED_AFTER: SignedDuration = SignedDuration::from_secs(5 * 60);
+const MAY_BE_RECREATED_AFTER: Duration = Duration::from_secs(5 * 60);
 
 impl Subject<'_> {
     /// Waits until no pod of the node can lose its network by the first addresses of the carrier, which are those of
@@ -85,10 +83,10 @@ impl Subject<'_> {
         let carrier = self.carrier.cilium_node()?;
         let is_ignored = self.node.former_mode_ignored.as_ref() == Some(&carrier.uid);
         let may_be_recreated = || {
-            let later = carrier.created.duration_since(self.node.created);
+            let later = Duration::try_from(carrier.created.duration_since(self.node.created));
             self.claims().next().is_none()
-                && self.node.created != Timestamp::UNIX_EPOCH
-                && later >= MAY_BE_RECREATED_AFTER
+                && self.node.created != Timestamp::default()
+                && later.is_ok_and(|later| later >= MAY_BE_RECREATED_AFTER)
         };
         (!is_ignored && (!ranges.is_empty() || may_be_recreated())).then_some(ranges)
     }

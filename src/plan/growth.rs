@@ -283,7 +283,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Whether a served node gets no more blocks before its agent reports its use. By what is known, it needs more.
+    /// Whether a served node gets no more blocks before its agent reports its use. The known use says that it needs more.
     ///
     /// An unknown use counts as zero, and the agent may not know this mode at all. When the agent went back to its
     /// former mode, it would lose the pods in further blocks.

@@ -12,7 +12,7 @@ fn blocked() -> String {
     format!("finding: FormerMode; {WAITS}")
 }
 
-/// Reads of the Pods until the node gets a block, with what they find.
+/// Reads of the Pods until the node gets a block, which find no pod.
 fn found_quiet(cluster: &mut Cluster) {
     cluster.looked(&[]);
     cluster.expect_for(59, "a", WAITS);
@@ -32,7 +32,7 @@ fn a_node_with_pods_of_a_former_mode_gets_nothing_and_they_are_named() {
          address; to keep the pods, set the former mode again and let the controller claim these blocks first \
          (docs/migration.md); to give the pods up, annotate the Node with nodeipam.io/ignore-former-mode=cn-a"
     );
-    // When they have ended, two reads must show that.
+    // When they no longer exist, two reads must show that.
     cluster.pass(60);
     found_quiet(&mut cluster);
     cluster.expect("a", "claim 10.0.0.0/26 of pool p for node a");
@@ -116,7 +116,7 @@ fn each_sign_of_a_former_mode_counts() {
         let plan = Cluster::of(&text).plan("a");
         assert!(!rendered(&plan).contains("pods"), "{}", rendered(&plan));
     }
-    // A claim of a part of what its agent had is not enough.
+    // A claim of a part of the former range is not enough.
     let text =
         "pool p 10.1.0.0/16 25\nnode a 1\nciliumnode a @50 10.1.0.0/24 bare\nclaim 10.1.0.0/25 a 1 Held @40";
     assert_starts(&rendered(&Cluster::of(text).plan("a")), "read the pods of node a");
@@ -142,7 +142,7 @@ fn the_pods_are_read_before_the_first_map_of_a_ciliumnode_that_is_much_younger_t
     cluster.pass(1);
     found_quiet(&mut cluster);
     cluster.expect("a", "claim 10.0.0.0/26 of pool p for node a");
-    // With a claim the rule of complete sets says what it needs.
+    // With a claim the rule of complete sets applies.
     let mut cluster = Cluster::of(&format!("{}\nclaim 10.0.0.0/26 a 1 Held @40", text(900)));
     cluster.expect("a", "publish [10.0.0.0/26] and 64 addresses on ciliumnode a");
 }

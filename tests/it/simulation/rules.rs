@@ -1,7 +1,7 @@
 //! The judge: the rules that must hold, checked on the store and the agents alone, in the simplest possible way.
 //!
 //! - [`safety`] holds after every step: no two nodes have one address, and every published block has its claim.
-//! - [`transition`], [`begins_with_all`] and [`is_gone`] hold for every write of a replica.
+//! - [`transition`], [`begins_with_all`], [`grows_by_report`] and [`is_gone`] hold for every write of a replica.
 //! - [`settled`] holds at rest, when nothing is left to do.
 //!
 //! The judge asks the product nothing. Its one excuse is a node that another writer has touched ([`Taint`]). Scripts of
@@ -15,7 +15,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::request::{ClaimChange, Write};
+use cilium_node_ipam::model::request::{ClaimChange, NewClaim, Write};
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::static_mode::NodeField;
 
@@ -226,9 +226,8 @@ pub(super) fn transition(
 /// A served node in crd mode gets a further block only after its agent has reported its use: an agent of another mode
 /// never does. A node that can't start with its addresses may get more, and so may one whose block was claimed before.
 ///
-/// The only replica has seen all of its own writes, so its view of what the node has is right.
-pub(super) fn grows_by_report(store: &Store, setting: &Setting, write: &Write) -> Result<(), String> {
-    let Write::CreateClaim(new) = write else { return Ok(()) };
+/// The only replica has seen all of its own writes, so its view of the blocks of the node is right.
+pub(super) fn grows_by_report(store: &Store, setting: &Setting, new: &NewClaim) -> Result<(), String> {
     let Some(seen) = store.cilium_node(&new.node) else { return Ok(()) };
     let offers =
         |family: &Family| seen.crd.pool.iter().filter(|address| Family::of(*address) == *family).count() >= 4;

@@ -8,7 +8,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::request::{Read, Request};
+use cilium_node_ipam::model::request::{Read, Request, Write};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::net::cidr::Cidr;
 
@@ -101,8 +101,10 @@ impl Cluster {
         else {
             return Ok(());
         };
-        if let Request::Write(write) = &request {
-            rules::grows_by_report(&self.store, &self.setting, write)?;
+        if let Request::Write(Write::CreateClaim(new)) = &request
+            && !self.taint.is(&new.node)
+        {
+            rules::grows_by_report(&self.store, &self.setting, new)?;
         }
         self.judged(&request, |cluster| {
             let said = cluster.replicas[number].proceed(flight, &mut cluster.store, cluster.clock);
