@@ -35,9 +35,12 @@ use crate::world::{KnownClaim, World};
 /// the clock of another process.
 const SEEN_COOLING: Duration = Duration::from_secs(30);
 
-/// How long the read of a Node counts before its block is free. A deletion that the server refuses for longer reads
-/// again.
-const READ_COUNTS_FOR: Duration = Duration::from_secs(60);
+/// How long a read that did not find the Node counts before its block is free. The machine may return at any time,
+/// and the server may refuse the deletion for long: each repetition needs a fresh read.
+const ABSENCE_COUNTS_FOR: Duration = Duration::from_secs(5);
+
+/// How long a read that found the Node after all counts. It frees nothing, and the watch of Nodes mostly shows more.
+const PRESENCE_COUNTS_FOR: Duration = Duration::from_secs(60);
 
 /// Adds the moves of the claims of `draft.node` that are due.
 pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft) {
@@ -372,13 +375,17 @@ fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration)
     if world.carrier(&claim.node).is_some() {
         return false;
     }
-    let counts =
-        |answered_at: Duration| answered_at >= due && answered_at + READ_COUNTS_FOR > draft.now.uptime;
-    match world.presence_read(&claim.node).filter(|(answered_at, _)| counts(*answered_at)) {
+    let counts_until = |(answered_at, presence): &(Duration, &Presence)| match presence {
+        Presence::Gone => *answered_at + ABSENCE_COUNTS_FOR,
+        Presence::Is(_) | Presence::Unreadable => *answered_at + PRESENCE_COUNTS_FOR,
+    };
+    let now = draft.now.uptime;
+    let counts = |read: &(Duration, &Presence)| read.0 >= due && counts_until(read) > now;
+    match world.presence_read(&claim.node).filter(counts) {
         Some((_, Presence::Gone)) => true,
-        Some((answered_at, Presence::Is(_) | Presence::Unreadable)) => {
+        Some(read @ (_, Presence::Is(_) | Presence::Unreadable)) => {
             // The watch of Nodes will show it, unless the Node is deleted before that. Then no event comes.
-            draft.wake_at(answered_at + READ_COUNTS_FOR);
+            draft.wake_at(counts_until(&read));
             false
         }
         None => {

@@ -110,6 +110,28 @@ fn a_cooled_block_of_a_lost_node_is_free_only_when_a_read_does_not_find_the_node
     registered.expect("a", "read Node a");
 }
 
+/// The server refuses the deletion for a while, and the machine may return meanwhile.
+#[test]
+fn a_refused_deletion_is_repeated_only_within_5_s_of_a_read_that_does_not_find_the_node() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
+    cluster.expect("a", "waits: it has no Node");
+    cluster.pass(3600);
+    cluster.reads_node(Presence::Gone, 40);
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+    let refuse = |cluster: &mut Cluster| {
+        let request = cluster.in_flight.remove(0);
+        let answer = Answer::Refused("no endpoints for the webhook".to_owned(), None);
+        cluster.world.finish(Outcome { request, answer, seen: Seen::Nothing }, cluster.now);
+    };
+    refuse(&mut cluster);
+    cluster.pass(4);
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+    refuse(&mut cluster);
+    cluster.pass(1);
+    cluster.reads_node(Presence::Is("2".into()), 40);
+    cluster.expect("a", "waits: it has no Node");
+}
+
 #[test]
 fn a_read_from_before_the_end_of_the_cooling_does_not_free_the_block() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1");
