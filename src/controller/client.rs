@@ -253,7 +253,8 @@ pub(super) mod tests {
     /// The code of a server that does not answer, as a watch on which nothing happens.
     pub(in super::super) const NO_ANSWER: u16 = 0;
 
-    /// Clients of a server that answers a request, given as path and query, with a status code and a body.
+    /// Clients of a server that answers a request, given as path and query, with a status code and a body. A string is
+    /// the text of the body.
     pub(in super::super) fn answered_by(
         answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
     ) -> (Clients, Asked) {
@@ -264,8 +265,8 @@ pub(super) mod tests {
             // `/api/v1/nodes?limit=1` is noted as `nodes?limit=1`.
             noted.lock().unwrap().push(target.rsplit('/').next().unwrap().to_owned());
             let (code, body) = answer(&target);
-            let response =
-                Response::builder().status(code.max(100)).body(Body::from(body.to_string().into_bytes()));
+            let text = if let Value::String(text) = body { text } else { body.to_string() };
+            let response = Response::builder().status(code.max(100)).body(Body::from(text.into_bytes()));
             async move {
                 if code == NO_ANSWER {
                     std::future::pending::<()>().await;

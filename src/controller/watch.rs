@@ -103,8 +103,12 @@ impl Watches {
                         warn!(
                             kind = W::KIND.as_str(),
                             name = object.name(),
-                            "the watch sent a deletion without a version; listing again"
+                            "the watch sent a deletion with a version that is no number; listing again"
                         );
+                        let rest = retries.expired();
+                        retries.rest(rest, &self.clients.contact).await;
+                        // The world can't order such a deletion among other news. A list shows that the object is gone.
+                        events = watcher(api.clone(), config.clone()).boxed();
                         continue;
                     };
                     Observation::Deleted { kind: W::KIND, name: object.name(), revision }

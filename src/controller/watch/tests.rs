@@ -99,6 +99,28 @@ async fn an_expired_watch_is_news_and_lists_again_at_once() {
     }
 }
 
+/// kube lists again by itself where the version is missing, but not where it is no number.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_whose_version_is_no_number_lists_again_at_once_and_then_ever_more_seldom() {
+    let deletion = || {
+        // The type comes first, as the server writes it: the rest is decoded by it.
+        let text = r#"{"type":"DELETED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"x"}}}"#;
+        (200, json!(text))
+    };
+    let is_first = AtomicBool::new(true);
+    let mut once = Rig::of(move |target, _| match target {
+        _ if !is_watch(target) => (200, list(7, &[], "")),
+        _ if is_first.swap(false, Ordering::SeqCst) => deletion(),
+        _ => (NO_ANSWER, Value::Null),
+    });
+    assert_eq!(once.lists_within(seconds(5)).await, [Duration::ZERO; 2]);
+
+    let mut always =
+        Rig::of(move |target, _| if is_watch(target) { deletion() } else { (200, list(7, &[], "")) });
+    let n_lists = always.lists_within(seconds(60)).await.len();
+    assert!((5..=12).contains(&n_lists), "{n_lists} in a minute");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_expires_right_after_each_list_lists_ever_more_seldom() {
     let mut rig = Rig::of(|target, _| if is_watch(target) { expiry() } else { (200, list(7, &[], "")) });
