@@ -1,5 +1,5 @@
 //! The contact with the API server, as every request shows it: whether the server answers, which watches it has
-//! accepted, and which requests it forbids.
+//! accepted, which requests it forbids, and its time.
 //!
 //! One layer around both clients notes the outcome of each request. A read or watch in back-off learns here that the
 //! server answers again. Two events cut a back-off short: any answer after no answer, and a success after an answer
@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 use tracing::info;
 
+use super::clock::Clock;
 use super::warnings::Warnings;
 use crate::model::speaker::SpeakerKind;
 use crate::telemetry::Telemetry;
@@ -33,6 +34,8 @@ use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod, cilium_bgp, frr,
 pub struct Contact {
     /// The part of it that `/readyz` shows.
     pub standing: Standing,
+    /// The clock of the process, which follows the time of the server.
+    pub clock: Clock,
     /// Their counts.
     requests: ApiRequests,
     link: watch::Sender<Link>,
@@ -76,7 +79,7 @@ impl Contact {
     pub fn new(telemetry: &Telemetry) -> Self {
         let standing = telemetry.standing.clone();
         let requests = telemetry.metrics.api_requests();
-        Self { standing, requests, link: watch::Sender::default(), warnings: Warnings::default() }
+        Self { standing, requests, ..Self::default() }
     }
 
     /// A request got no answer.
@@ -297,6 +300,7 @@ where
         let asked = right_for(request.method(), request.uri());
         let (contact, server) = (self.contact.clone(), self.server.clone());
         let sent = contact.requests.begins(asked.as_ref());
+        let sent_at = contact.clock.uptime();
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
@@ -306,6 +310,10 @@ where
             contact.note(asked.as_ref(), answer.as_ref().ok().map(Response::status));
             if let Ok(answer) = &answer {
                 contact.warnings.note(answer.headers());
+                // A proxy answers errors by itself, and with its own date.
+                if answer.status().is_success() {
+                    contact.clock.hear(answer.headers(), sent_at);
+                }
             }
             answer.map_err(|error| Unreachable::new(&server, error.into().as_ref()).into())
         })

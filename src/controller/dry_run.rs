@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use super::broken_invariant::BrokenInvariant;
 use super::client::Clients;
-use super::clock::Clock;
 use super::gather::{GatherOptions, list_cluster};
 use crate::model::counted::counted;
 use crate::model::finding::Finding;
@@ -93,7 +92,7 @@ impl Proposal {
 pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<()> {
     let world = list_cluster(clients, options).await?;
     BrokenInvariant::of(world.check())?;
-    let proposal = Proposal::of(world.clone(), policy, Clock::start().now());
+    let proposal = Proposal::of(world.clone(), policy, clients.contact.clock.now());
     for line in lines(&world, &proposal) {
         println!("{line}");
     }

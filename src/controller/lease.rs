@@ -20,6 +20,7 @@ use tower::util::MapResponseLayer;
 use tracing::{debug, info, warn};
 
 use super::client::{FIELD_MANAGER, post_params};
+use super::clock::Clock;
 use super::contact::{Contact, Observe};
 use super::input::Input;
 use super::lead::Lead;
@@ -27,7 +28,6 @@ use super::named::{self, Named};
 use super::retry_after;
 use super::watch::Watches;
 use crate::model::leadership::Leadership;
-use crate::model::time::Timestamp;
 use crate::telemetry::leader::Leader;
 use crate::telemetry::standing::{LEASE, LEASES};
 use crate::telemetry::{Telemetry, heartbeat};
@@ -55,6 +55,8 @@ const RELEASED_WITHIN: Duration = Duration::from_secs(5);
 pub struct Election {
     /// A client of its own, so that no other request delays a renewal.
     client: Client,
+    /// For the times in the Lease, which people read.
+    clock: Clock,
     /// The namespace of the Lease.
     namespace: String,
     /// The name of this process in the Lease.
@@ -86,10 +88,11 @@ impl Election {
         config.default_retry = false;
         let server = config.cluster_url.clone();
         let readable = MapResponseLayer::new(retry_after::with_status);
+        let clock = contact.clock.clone();
         let client = ClientBuilder::try_from(config)?
             .with_layer(&readable)
             .with_layer(&Observe::new(contact, &server));
-        Ok(Self { client: client.build(), namespace, identity, timing })
+        Ok(Self { client: client.build(), clock, namespace, identity, timing })
     }
 
     fn api(&self, client: Client) -> Api<DynamicObject> {
@@ -404,7 +407,7 @@ impl Part {
         let at = self.now();
         let limit = self.election.timing.request_limit();
         let (own, duration) = (self.own.name.as_str(), self.election.timing.duration());
-        let wall = Timestamp::now();
+        let wall = self.election.clock.now().wall;
         let (lease, is_new) = match (step, &self.latest) {
             (Step::Create, _) => (Some(record::created(NAME, own, duration, wall)), true),
             (Step::Take | Step::Renew, Some((_, latest))) => {
@@ -447,7 +450,7 @@ impl Part {
             return;
         };
         let api = self.election.api(self.election.client.clone());
-        let free = record::released(&latest, Timestamp::now());
+        let free = record::released(&latest, self.election.clock.now().wall);
         let written = async { api.replace(NAME, &post_params(), &free).await };
         match tokio::time::timeout(self.election.timing.request_limit(), written).await {
             Ok(Ok(_)) => info!("released the Lease {NAME}"),

@@ -39,6 +39,7 @@ mod retry_after;
 pub mod review;
 pub mod routes;
 pub mod run;
+pub mod server_time;
 mod side_watch;
 pub mod tasks;
 pub mod timeline;

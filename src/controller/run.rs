@@ -147,6 +147,7 @@ pub async fn run(
     }
     wish.send_replace(Wish::Lead);
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
+    let clock = clients.contact.clock.clone();
     let executor = Arc::new(Executor {
         clients,
         timeline,
@@ -157,7 +158,7 @@ pub async fn run(
     });
     let mut serving = Loop {
         world,
-        clock: Clock::start(),
+        clock,
         places: Places::new(options.max_parallel_writes),
         daemon,
         options,

@@ -9,7 +9,7 @@ pub use jiff::Timestamp;
 pub struct Now {
     /// The time since the process started; for intervals.
     pub uptime: Duration,
-    /// The time of the wall clock, in whole milliseconds; for times in objects.
+    /// The time of the API server, in whole milliseconds; for times in objects.
     pub wall: Timestamp,
 }
 

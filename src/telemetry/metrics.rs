@@ -37,6 +37,7 @@ pub use requests::{ApiRequests, SentRequest};
 
 use kinds::OutcomeKind;
 use series::{Labels, Series};
+use world::Published;
 
 /// The prefix of every name.
 pub const PREFIX: &str = "cilium_node_ipam";
@@ -70,7 +71,7 @@ pub struct Metrics {
     self_check_differences: Gauge,
     events: Series<Labels<2>, Counter>,
     serving: watch::Sender<Option<NotServing>>,
-    snapshot: watch::Sender<Arc<Snapshot>>,
+    snapshot: watch::Sender<Published>,
     registry: Arc<Registry>,
 }
 
@@ -98,7 +99,7 @@ fn of_decisions() -> Histogram {
 impl Default for Metrics {
     fn default() -> Self {
         let serving = watch::Sender::new(Some(NotServing::NotReady));
-        let snapshot = watch::Sender::new(Arc::default());
+        let snapshot = watch::Sender::new(Published::from(Snapshot::default()));
         let mut all = Registry::default();
         all.register_collector(Box::new(process::Process::start()));
         let ours = all.sub_registry_with_prefix(PREFIX);
@@ -316,7 +317,7 @@ impl Metrics {
         };
         self.blocks_granted.retain(is_pool);
         self.blocks_returned.retain(is_pool);
-        self.snapshot.send_replace(Arc::new(snapshot));
+        self.snapshot.send_replace(snapshot.into());
     }
 
     /// Creates the series whose labels are known from the start, so that a rate does not miss the first increase.

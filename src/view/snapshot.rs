@@ -27,6 +27,8 @@ use crate::world::World;
 /// The state of the world in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Snapshot {
+    /// When it was taken.
+    pub at: Timestamp,
     /// The pools, by name.
     pub pools: BTreeMap<PoolName, PoolSnapshot>,
     /// Whether each switch of the freeze is on.
@@ -67,7 +69,7 @@ pub struct PoolSnapshot {
 /// Counts everything once. `findings` are the kinds of the current findings.
 #[must_use]
 pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>, now: Timestamp) -> Snapshot {
-    let mut snapshot = Snapshot::default();
+    let mut snapshot = Snapshot { at: now, ..Snapshot::default() };
     let states = tally::node_states(world);
     for (name, tally) in tally::of_all(world, &states) {
         let conditions = world

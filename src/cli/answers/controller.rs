@@ -121,7 +121,7 @@ fn of_lease(lease: &Lease, now: Timestamp) -> (Option<String>, String, bool) {
     let age = spec.renew_time.map(|renewed| now.duration_since(renewed.0).as_secs().max(0));
     let duration = i64::from(spec.lease_duration_seconds.unwrap_or(15));
     match age {
-        // Twice: the clocks of two machines differ.
+        // Twice: the API server may be slow.
         Some(age) if age > 2 * duration => {
             let sentence =
                 format!("no leader: {name} renewed its Lease {age} s ago, and it is valid for {duration} s");

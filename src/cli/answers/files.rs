@@ -97,7 +97,7 @@ pub(super) fn documents(paths: &[PathBuf], mut namespaces: Namespaces) -> anyhow
     }
     let mut by_kind: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     let mut objects = Objects::default();
-    let mut now = Clock::start().now();
+    let mut now = Clock::default().now();
     for document in input.documents {
         let mut value = document.value;
         surroundings::add(&mut objects.around, &value, FIELD_MANAGER);

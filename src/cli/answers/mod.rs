@@ -38,7 +38,6 @@ use serde_json::{Map, Value};
 use super::program::program;
 use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
-use crate::controller::clock::Clock;
 use crate::controller::contact::Contact;
 use crate::controller::gather::{GatherOptions, list_cluster, list_readable};
 use crate::controller::lead::Lead;
@@ -235,7 +234,8 @@ impl Access {
         let (clients, server) = self.clients().await?;
         let world = about_server(list_cluster(&clients, &self.gather_options()).await, &server)?;
         BrokenInvariant::of(world.check())?;
-        Ok(Gathered { clients, world, now: Clock::start().now() })
+        let now = clients.contact.clock.now();
+        Ok(Gathered { clients, world, now })
     }
 
     /// Lists the cluster as far as that is possible. Kinds that can't be listed are empty in the world, and returned
@@ -244,7 +244,8 @@ impl Access {
         let (clients, server) = self.clients().await?;
         let listed = list_readable(&clients, &self.gather_options()).await;
         let (world, unlisted) = about_server(listed, &server)?;
-        Ok((Gathered { clients, world, now: Clock::start().now() }, unlisted))
+        let now = clients.contact.clock.now();
+        Ok((Gathered { clients, world, now }, unlisted))
     }
 
     /// Clients of the cluster, and its address.

@@ -99,6 +99,7 @@ impl Candidate {
         });
         let election = Election {
             client: Client::new(service, "default"),
+            clock: Clock::default(),
             namespace: "kube-system".to_owned(),
             identity: "me_1".to_owned(),
             timing: Timing::new(15 * SECOND, 10 * SECOND, 2 * SECOND).unwrap(),

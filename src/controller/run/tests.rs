@@ -40,7 +40,7 @@ fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
     let events = Events::channel(telemetry.metrics.clone(), Lead::unelected()).0;
     let serving = Loop {
         world: world(),
-        clock: Clock::start(),
+        clock: Clock::default(),
         places: Places::new(options.max_parallel_writes),
         daemon: None,
         executor: Arc::new(Executor {

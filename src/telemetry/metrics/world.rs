@@ -1,6 +1,7 @@
 //! The part of `/metrics` that follows from the world: its last snapshot, as gauges.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
@@ -13,14 +14,29 @@ use crate::model::status::{CidrCounts, ConditionType, Need};
 use crate::model::time::Timestamp;
 use crate::view::snapshot::Snapshot;
 
+/// A snapshot, and when it was published.
+#[derive(Debug, Clone)]
+pub(super) struct Published {
+    snapshot: Arc<Snapshot>,
+    at: Instant,
+}
+
+impl From<Snapshot> for Published {
+    fn from(snapshot: Snapshot) -> Self {
+        Self { snapshot: Arc::new(snapshot), at: Instant::now() }
+    }
+}
+
 /// The last snapshot. It is encoded when `/metrics` is read, so the series of a pool are gone when the pool is.
 #[derive(Debug)]
-pub(super) struct World(pub(super) watch::Receiver<Arc<Snapshot>>);
+pub(super) struct World(pub(super) watch::Receiver<Published>);
 
 impl Collector for World {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let snapshot = self.0.borrow().clone();
-        of_pools(&mut encoder, &snapshot)?;
+        let Published { snapshot, at } = self.0.borrow().clone();
+        // On the clock of the API server, as the times in the snapshot.
+        let now = snapshot.at.checked_add(at.elapsed()).unwrap_or(snapshot.at);
+        of_pools(&mut encoder, &snapshot, now)?;
         of_capacity(&mut encoder, &snapshot)?;
         let frozen =
             snapshot.frozen.iter().map(|(switch, on)| ([("switch", switch.as_str())], u64::from(*on)));
@@ -88,7 +104,11 @@ fn of_capacity(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Resu
 }
 
 /// The gauges with the label `pool`.
-fn of_pools(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Result<(), std::fmt::Error> {
+fn of_pools(
+    encoder: &mut DescriptorEncoder<'_>,
+    snapshot: &Snapshot,
+    now: Timestamp,
+) -> Result<(), std::fmt::Error> {
     let pools = || snapshot.pools.iter().map(|(name, pool)| (name.as_str(), pool));
     let families = || {
         pools().flat_map(|(name, pool)| {
@@ -150,7 +170,6 @@ fn of_pools(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Result<
         "Served nodes of a pool that need another block while none is free",
         want_growth,
     )?;
-    let now = Timestamp::now();
     gauges_in(
         encoder,
         "pool_oldest_wait",

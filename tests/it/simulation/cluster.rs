@@ -182,6 +182,8 @@ pub(super) struct Cluster {
     mode: Setup,
     /// The fields that scripts have made unreadable.
     broken: Vec<Broken>,
+    /// Since when blocks of lost nodes cool.
+    cooling: rules::Coolings,
     /// CIDRs that another allocator gave to nodes that had nothing, where a node has one block.
     given: rules::Given,
     /// The events so far, for a person; `None` if no person will read them.
@@ -202,7 +204,7 @@ fn one_of(number: u8, of: usize) -> Option<usize> {
 
 impl Cluster {
     pub(super) fn new(setting: Setting) -> Self {
-        // Wall clocks are wrong by up to an hour: no rule depends on them.
+        // The clocks of machines are wrong by an hour, in both directions.
         let skews = [0, 1, -1].map(SignedDuration::from_hours);
         let replicas =
             (0..setting.n_replicas).map(|number| Replica::new(&setting, skews[number % 3])).collect();
@@ -220,6 +222,7 @@ impl Cluster {
             has_looked: false,
             mode: Setup::Usual,
             broken: Vec::new(),
+            cooling: rules::Coolings::default(),
             given: BTreeSet::new(),
             trace: None,
         }

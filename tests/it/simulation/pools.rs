@@ -17,6 +17,9 @@ pub(super) const LABEL: &str = "zone";
 /// The zones of nodes, which pools select. No node is ever in the last one.
 pub(super) const ZONES: [&str; 3] = ["a", "b", "nowhere"];
 
+/// How long the blocks of a lost node cool.
+pub(super) const REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60);
+
 /// The shape of a pool in a script.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
@@ -126,7 +129,7 @@ impl Shape {
     pub(super) fn made(&self, name: &str, families: &BTreeSet<Family>) -> Value {
         let mut spec = json!({
             "reuseAfter": "20s",
-            "reuseAfterNodeLoss": "60s",
+            "reuseAfterNodeLoss": format!("{}s", REUSE_AFTER_NODE_LOSS.as_secs()),
         });
         self.declare(&mut spec);
         // Pools 1 and 3 are for Pods that ask for a Cilium pool by name, where Cilium has such names.

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cilium_node_ipam::controller::server_time::{DatedAnswer, ServerTime};
 use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
@@ -26,7 +27,7 @@ use k8s_openapi::jiff::SignedDuration;
 mod decided;
 mod watches;
 
-use super::cluster::{Setting, Setup};
+use super::cluster::{Setting, Setup, in_seconds};
 use super::mode::Mode;
 use super::requests::{Stage, is_ours, serve, settle};
 use super::store::Store;
@@ -110,8 +111,10 @@ pub(super) struct Replica {
     mode: Setup,
     /// When the process started, on the clock of the simulation.
     born: Duration,
-    /// The error of its wall clock.
+    /// The error of the wall clock of its machine.
     skew: SignedDuration,
+    /// The time of the server, as its answers have shown it to this process.
+    server: ServerTime,
     /// When it last patched each CiliumNode.
     patched: BTreeMap<NodeName, Duration>,
     /// The writes of each node that failed in a row.
@@ -132,6 +135,7 @@ impl Replica {
             mode: Setup::Usual,
             born: Duration::ZERO,
             skew,
+            server: ServerTime::default(),
             patched: BTreeMap::new(),
             failures: BTreeMap::new(),
         };
@@ -155,6 +159,7 @@ impl Replica {
         // Nodes and CiliumNodes are listed after claims (safety rule 6).
         self.feeds.extend([Kind::Node, Kind::CiliumNode].map(|kind| (kind, Feed::Off)));
         self.born = clock;
+        self.server = ServerTime::default();
         self.patched.clear();
         self.hears_again();
         self.agent_news = None;
@@ -199,7 +204,17 @@ impl Replica {
 
     fn now(&self, clock: Duration) -> Now {
         let uptime = clock.saturating_sub(self.born);
-        Now { uptime, wall: super::wall(clock) + self.skew }
+        let of_machine = super::wall(clock) + self.skew;
+        Now { uptime, wall: self.server.at(uptime).unwrap_or(of_machine) }
+    }
+
+    /// The server answers a request of this process now, with its own time in whole seconds.
+    fn is_answered(&mut self, store: &Store) {
+        let uptime = Duration::try_from(store.wall.duration_since(super::wall(self.born)));
+        let uptime = uptime.expect("the process started before now");
+        let answer = DatedAnswer { date: in_seconds(store.wall), sent: uptime, received: uptime };
+        let jump = self.server.hear(&answer);
+        assert_eq!(jump, None, "the server's clock is right");
     }
 
     fn observe(&mut self, observation: Observation) {
@@ -319,6 +334,7 @@ impl Replica {
 
     /// A write gets one stage further: to the server, back with the answer, or to the read that settles it.
     pub(super) fn proceed(&mut self, flight: usize, store: &mut Store, clock: Duration) -> Option<String> {
+        self.is_answered(store);
         let Flight { request, stage } = self.in_flight.get_mut(flight)?;
         match stage {
             Stage::Sent | Stage::Unfinalized(_) => {

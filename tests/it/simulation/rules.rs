@@ -1,7 +1,8 @@
 //! The judge: the rules that must hold, checked on the store and the agents alone, in the simplest possible way.
 //!
 //! - [`safety`] holds after every step: no two nodes have one address, and every published block has its claim.
-//! - [`transition`], [`begins_with_all`], [`grows_by_report`] and [`is_gone`] hold for every write of a replica.
+//! - [`transition`], [`begins_with_all`], [`grows_by_report`], [`is_gone`] and [`Coolings`] hold for every write of a
+//!   replica.
 //! - [`settled`] holds at rest, when nothing is left to do.
 //!
 //! The judge asks the product nothing. Its one excuse is a node that another writer has touched ([`Taint`]). Scripts of
@@ -24,10 +25,12 @@ use super::cluster::Setting;
 use super::mode::{Mode, blocks, offered};
 use super::store::Store;
 
+mod cooling;
 mod free;
 mod settled;
 mod taint;
 
+pub(super) use cooling::Coolings;
 pub(super) use free::{blocks_of, is_given_out, is_nowhere_else};
 pub(super) use settled::settled;
 pub(super) use taint::Taint;

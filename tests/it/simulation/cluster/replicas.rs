@@ -145,6 +145,7 @@ impl Cluster {
         let (Some(decided_on), Some(before)) = (decided_on, before) else { return Ok(()) };
         if self.store.revision() != reached {
             rules::is_gone(&self.store, write, &before.object)?;
+            self.cooling.judge(write, &before.object, self.clock)?;
             decided_on.is_of(&before).map_err(|why| format!("`{write}` {why}"))?;
         }
         let shown = match (&before.object, self.setting.mode) {

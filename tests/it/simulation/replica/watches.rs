@@ -90,6 +90,9 @@ impl Replica {
         if self.deaf_to.contains(&kind) {
             return None;
         }
+        if matches!(self.feeds.get(&kind), Some(Feed::Asked(_))) {
+            self.is_answered(store);
+        }
         let feed = self.feeds.get_mut(&kind)?;
         match feed.clone() {
             Feed::Off => None,
