@@ -51,6 +51,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         | FindingKind::RouteRefused
         | FindingKind::RouteRemains
         | FindingKind::RouteAnnouncedTwice
+        | FindingKind::ClockDiffers
         | FindingKind::BrokenInvariant => None,
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
@@ -45,6 +46,7 @@ use crate::view::snapshot::snapshot;
 use crate::world::World;
 use crate::world::check::Inconsistency;
 
+mod clock_difference;
 mod finding_log;
 mod flow;
 mod grants;
@@ -83,6 +85,8 @@ pub(super) struct Reporter {
     in_vain: BTreeSet<Finding>,
     /// Findings about routes.
     routes: BTreeSet<Finding>,
+    /// The finding about the clock of this machine, if there is one.
+    clock: BTreeSet<Finding>,
     /// The nodes that need blocks now.
     grants: Grants,
     /// How late the watches are.
@@ -115,6 +119,7 @@ impl Reporter {
             unreadable: BTreeSet::new(),
             in_vain: BTreeSet::new(),
             routes: BTreeSet::new(),
+            clock: BTreeSet::new(),
             grants: Grants::default(),
             lag: WatchLag::default(),
             n_differences: 0,
@@ -134,6 +139,16 @@ impl Reporter {
     /// The loop has made another turn.
     pub(super) fn beat(&self) {
         self.telemetry.heartbeat.beat();
+    }
+
+    /// The clock of this machine is ahead of the API server by so much. `None` as long as that is unknown.
+    pub(super) fn clock(&mut self, ahead: Option<SignedDuration>) {
+        self.telemetry.metrics.set_clock_difference(ahead.unwrap_or_default().as_secs_f64());
+        let found = clock_difference::finding(ahead, self.clock.first());
+        if found.as_ref() != self.clock.first() {
+            self.log.replace(&mut self.clock, found.into_iter().collect());
+            self.changed();
+        }
     }
 
     /// When the next snapshot is due, or the next report about a node that waits.
@@ -169,8 +184,8 @@ impl Reporter {
         self.log.summarize();
         // The finding of a write that is not repeated any more is resolved by time alone.
         self.due = (!self.in_vain.is_empty()).then_some(shown_at + IN_VAIN_INTERVAL);
-        let unreadable_or_in_vain = self.unreadable.iter().chain(&self.in_vain).chain(&self.routes);
-        let seen = self.findings.values().flatten().chain(unreadable_or_in_vain).map(|finding| finding.kind);
+        let of_no_node = self.unreadable.iter().chain(&self.in_vain).chain(&self.routes).chain(&self.clock);
+        let seen = self.findings.values().flatten().chain(of_no_node).map(|finding| finding.kind);
         let broken = std::iter::repeat_n(FindingKind::BrokenInvariant, self.n_differences);
         self.telemetry.metrics.publish(snapshot(world, seen.chain(broken), now.wall));
         let nodes = world.nodes().map(|node| &node.name);

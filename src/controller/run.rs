@@ -225,6 +225,7 @@ impl Loop {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             self.reporter.beat();
+            self.reporter.clock(self.clock.ahead());
             if let Some(contradiction) = self.world.contradiction() {
                 return Err(contradiction.clone().into());
             }

@@ -99,6 +99,8 @@ stable_names! {
         NodeNetworkInPool,
         /// Several Nodes have the same `InternalIP`.
         SharedInternalIP,
+        /// The clock of the controller's machine differs from the API server by more than a minute.
+        ClockDiffers,
         /// The controller's own bookkeeping disagrees with the objects that it knows.
         BrokenInvariant,
     }

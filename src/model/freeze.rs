@@ -113,7 +113,8 @@ mod tests {
                 ObjectKind::World(Kind::Node | Kind::CiliumNode)
                 | ObjectKind::PodIpPool
                 | ObjectKind::FrrConfiguration
-                | ObjectKind::Gobgp => kind.as_str(),
+                | ObjectKind::Gobgp
+                | ObjectKind::Machine => kind.as_str(),
             };
             assert!(told.contains(&word), "{word} is not in {told:?}");
         }

@@ -28,6 +28,8 @@ pub enum ObjectKind {
     FrrConfiguration,
     /// A GoBGP daemon, whose table announces routes. Its name is its address.
     Gobgp,
+    /// A machine.
+    Machine,
 }
 
 impl ObjectKind {
@@ -39,6 +41,7 @@ impl ObjectKind {
             Self::PodIpPool => "CiliumPodIPPool",
             Self::FrrConfiguration => "FRRConfiguration",
             Self::Gobgp => "GoBGP",
+            Self::Machine => "machine",
         }
     }
 }

@@ -69,6 +69,7 @@ pub struct Metrics {
     watch_lag: Series<Labels<1>, Histogram>,
     self_checks: Counter,
     self_check_differences: Gauge,
+    clock_difference: Gauge<f64, AtomicU64>,
     events: Series<Labels<2>, Counter>,
     serving: watch::Sender<Option<NotServing>>,
     snapshot: watch::Sender<Published>,
@@ -169,6 +170,7 @@ impl Default for Metrics {
                 "self_check_differences",
                 "Differences in the last self-check; any value but 0 is a bug",
             ),
+            clock_difference: clock_difference(ours),
             events: shown(ours, "events", "Kubernetes events by reason and outcome"),
             serving,
             snapshot,
@@ -194,6 +196,13 @@ where
 {
     let metric = Series::new(new);
     registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+    metric
+}
+
+fn clock_difference(registry: &mut Registry) -> Gauge<f64, AtomicU64> {
+    let (metric, help) =
+        (Gauge::default(), "Time by which the clock of this machine is ahead of the API server");
+    registry.register_with_unit("clock_difference", help, Unit::Seconds, metric.clone());
     metric
 }
 
@@ -318,6 +327,11 @@ impl Metrics {
         self.blocks_granted.retain(is_pool);
         self.blocks_returned.retain(is_pool);
         self.snapshot.send_replace(snapshot.into());
+    }
+
+    /// Sets how many seconds the clock of this machine is ahead of the API server.
+    pub fn set_clock_difference(&self, seconds: f64) {
+        self.clock_difference.set(seconds);
     }
 
     /// Creates the series whose labels are known from the start, so that a rate does not miss the first increase.

@@ -80,6 +80,7 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         | FindingKind::WriteWithoutEffect
         | FindingKind::ReclaimStopped
         | FindingKind::AgentMissing
+        | FindingKind::ClockDiffers
         | FindingKind::BrokenInvariant => Check::PoolFinding,
         FindingKind::NodeAtLimit
         | FindingKind::DrainWaits
