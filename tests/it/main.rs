@@ -13,6 +13,7 @@ mod churn;
 mod claims;
 mod cli_import;
 mod cli_validate;
+mod clocks;
 mod columns;
 mod creating;
 mod docs;

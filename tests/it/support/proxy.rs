@@ -1,5 +1,6 @@
 //! A proxy between one controller or agent and the API server. It loses answers, cuts connections, refuses and delays
-//! requests, and pauses the watch of a kind. It forwards requests with the rights of its client.
+//! requests, pauses the watch of a kind, and sets the dates of answers. It forwards requests with the rights of its
+//! client.
 //!
 //! It counts how often each planted fault happened, so that a test can show that it happened at all. It also counts the
 //! requests that pass, as far as tests need it.
@@ -13,13 +14,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use futures::StreamExt as _;
-use http::{Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::fmt::rfc2822::{DateTimeParser, DateTimePrinter};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
@@ -50,6 +53,8 @@ struct Shared {
     rng: Mutex<fastrand::Rng>,
     /// The kinds whose watches are paused.
     held: watch::Sender<BTreeSet<Kind>>,
+    /// How far the clock of the server is ahead, as the dates of its answers show it.
+    ahead: watch::Sender<SignedDuration>,
     passing: Mutex<Passing>,
     /// Requests whose clients have disconnected.
     late: Mutex<JoinSet<()>>,
@@ -291,6 +296,7 @@ impl Proxy {
             rules: Mutex::default(),
             rng: Mutex::new(fastrand::Rng::with_seed(7)),
             held: watch::Sender::default(),
+            ahead: watch::Sender::default(),
             passing: Mutex::default(),
             late: Mutex::default(),
         });
@@ -319,6 +325,11 @@ impl Proxy {
             held.insert(kind);
         });
         Held { kind, shared: Arc::clone(&self.shared) }
+    }
+
+    /// From now on the clock of the server appears to be ahead by this time: the dates of its answers are.
+    pub(crate) fn put_clock_ahead(&self, by: SignedDuration) {
+        self.shared.ahead.send_replace(by);
     }
 
     /// The requests that have passed so far.
@@ -466,13 +477,21 @@ impl Shared {
         });
     }
 
+    fn set_date(&self, headers: &mut HeaderMap) -> Result<()> {
+        let date = headers.get_mut(header::DATE).ok_or_else(|| anyhow!("an answer without a date"))?;
+        let ahead = DateTimeParser::new().parse_timestamp(date.as_bytes())? + *self.ahead.borrow();
+        *date = DateTimePrinter::new().timestamp_to_rfc9110_string(&ahead)?.parse()?;
+        Ok(())
+    }
+
     async fn forward(&self, asked: &Asked, mut request: Request<Bytes>) -> Result<Response<Body>> {
         for name in [header::HOST, header::CONNECTION, header::CONTENT_LENGTH] {
             request.headers_mut().remove(name);
         }
         let path = request.uri().path().to_owned();
         let request = request.map(|body| kube::client::Body::from(body.to_vec()));
-        let (parts, body) = self.upstream.send(request).await?.into_parts();
+        let (mut parts, body) = self.upstream.send(request).await?.into_parts();
+        self.set_date(&mut parts.headers)?;
         if let Some(change) = asked.change {
             self.passing().changes[change].code = Some(parts.status.as_u16());
         }
