@@ -194,7 +194,7 @@ cd tests/bgp/suite && BGP=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane
 endef
 
 .PHONY: tools
-tools: build/bin/controlplane build/bin/kubectl build/bin/agent-$(firstword $(AGENTS)) build/bin/agent-$(lastword $(AGENTS)) build/bin/operator-$(OPERATOR) ## Build the real control plane, kubectl, agents and operator that the tests run with
+tools: build/bin/controlplane build/bin/kubectl build/bin/etcdctl build/bin/etcdutl build/bin/agent-$(firstword $(AGENTS)) build/bin/agent-$(lastword $(AGENTS)) build/bin/operator-$(OPERATOR) ## Build the real control plane, its tools, agents and operator that the tests run with
 
 .PHONY: build/bin/controlplane
 build/bin/controlplane:
@@ -206,6 +206,11 @@ build/bin/controlplane:
 build/bin/kubectl:
 	@echo 'building kubectl $(KUBERNETES_VERSION) from its Go module'
 	cd tests/controlplane && go build -v -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' -o ../../build/bin/kubectl k8s.io/kubernetes/cmd/kubectl
+
+.PHONY: build/bin/etcdctl build/bin/etcdutl
+build/bin/etcdctl build/bin/etcdutl: build/bin/%:
+	@echo 'building $* from its Go module'
+	cd tests/controlplane && go build -v -ldflags '-s -w' -o ../../$@ go.etcd.io/etcd/$*/v3
 
 .PHONY: $(AGENTS:%=build/bin/agent-%)
 $(AGENTS:%=build/bin/agent-%): build/bin/agent-%:

@@ -77,11 +77,16 @@ func (s *supervisor) obey(ctx context.Context, commands <-chan []byte) {
 			}()
 		case "backup", "restore":
 			go func() {
-				change := s.backup
+				var err error
 				if c.Cmd == "restore" {
-					change = s.restore
+					err = s.restore(ctx, c.Folder)
+				} else {
+					err = s.backup(ctx)
 				}
-				s.answer(c, answer{}, change(ctx))
+				if err == nil && !c.OnlyEtcd {
+					err = s.control(ctx, "apiserver", "start")
+				}
+				s.answer(c, answer{}, err)
 			}()
 		case "renew":
 			go func() {

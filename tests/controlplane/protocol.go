@@ -17,6 +17,9 @@ type command struct {
 
 	Target string `json:"target,omitempty"` // stop, kill, start: etcd or apiserver.
 
+	Folder   string `json:"folder,omitempty"`   // restore: a folder of etcd in place of the last backup.
+	OnlyEtcd bool   `json:"onlyEtcd,omitempty"` // backup, restore: the API server is not started again.
+
 	Rule string `json:"rule,omitempty"` // allow.
 	Node string `json:"node,omitempty"` // allow, holds.
 	CIDR string `json:"cidr,omitempty"` // allow.

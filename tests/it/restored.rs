@@ -1,6 +1,9 @@
 //! etcd is restored from a backup while a controller runs (safety rule 8). An administrator then follows
 //! `docs/operations.md`.
 
+mod page;
+mod procedure;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

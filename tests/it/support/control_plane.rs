@@ -223,6 +223,14 @@ impl ControlPlane {
         self.ask(json!({"cmd": "restore"}), START_TIMEOUT).await.map(drop)
     }
 
+    /// Replaces the store with the folder that `etcdutl` has restored. Only etcd starts again: the API server waits for
+    /// [`ControlPlane::restart`].
+    pub(crate) async fn restore_store(&self, folder: &Path) -> Result<()> {
+        self.keep_to_this_test();
+        let command = json!({"cmd": "restore", "folder": folder, "onlyEtcd": true});
+        self.ask(command, START_TIMEOUT).await.map(drop)
+    }
+
     /// The oracle's verdict on everything that was written before this call.
     pub(crate) async fn oracle(&self) -> Result<OracleReport> {
         let answer = self.ask(json!({"cmd": "oracle"}), ASK_TIMEOUT).await?;

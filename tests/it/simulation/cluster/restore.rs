@@ -1,5 +1,5 @@
-//! The store is restored from a backup, and people do as `docs/operations.md` asks: no controller runs meanwhile, and
-//! none starts before every agent has written its status.
+//! The store is restored from a backup, and people do as `docs/operations.md` asks: no controller writes before each
+//! machine has its Node again and every agent has written its status.
 
 use cilium_node_ipam::model::names::NodeName;
 
