@@ -25,8 +25,14 @@ impl Cluster {
 }
 
 /// A world for each kind of write that is sent for a node, how many seconds pass in it, and the plan that sends it.
-const WORLDS: [(&str, u64, &str); 9] = [
+const WORLDS: [(&str, u64, &str); 10] = [
     ("pool p 10.0.0.0/24 28\njoined a @50", 0, "claim 10.0.0.0/28 of pool p for node a"),
+    // The block is on the CiliumNode already.
+    (
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.16/28",
+        0,
+        "claim 10.0.0.16/28 of pool p for node a",
+    ),
     (
         "pool p 10.0.0.0/24 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Held @40",
         0,
