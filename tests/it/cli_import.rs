@@ -40,6 +40,9 @@ fn a_setting_that_a_pool_can_not_express_is_refused_by_name_and_line() -> Result
 fn imported_pools_are_valid() -> Result<()> {
     let imported = run(&["import", "-f", "others.json"], "")?;
     ensure!(imported.code == Some(0), "{:?} {}", imported.code, imported.errors);
+    let unused = ["others.json:9: ConfigMap/skipped: not used", "note: spec.allowFirstIP is left out"];
+    ensure!(unused.iter().all(|line| imported.errors.contains(line)), "{}", imported.errors);
+    ensure!(imported.text.contains("exclude:\n    - 10.60.0.0/28"), "{}", imported.text);
     let valid = run(&["validate", "-f", "-"], &imported.text)?;
     ensure!(
         valid.code == Some(0) && valid.text.contains("2 objects checked, 0 problems found"),

@@ -1,13 +1,15 @@
-//! Pools from the objects of other systems: Calico's IPPool, ClusterCIDR, and CiliumPodIPPool.
+//! Pools from the objects of other systems: Calico's IPPool with its IPReservations, ClusterCIDR, and CiliumPodIPPool.
 //!
-//! Converts only settings that a NodeIPPool can express exactly, and refuses all others at their field. It does not
-//! check the result: [`check`](super::check) does.
+//! Converts only settings that a NodeIPPool can express exactly, and refuses all others at their field. Notes name every
+//! field that is not used. It does not check the result: [`check`](super::check) does.
 
 use serde_json::{Map, Value, json};
 
 use super::json::text;
 use super::{FieldError, GROUP, VERSION};
-use crate::net::notation::Span;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+use crate::net::notation::{Span, other_notation};
 
 mod selector;
 
@@ -26,11 +28,33 @@ pub fn is_known(document: &Value) -> bool {
     source(document).is_some()
 }
 
-/// The pool of a document, or each of its settings that a NodeIPPool can't express.
-pub fn pool_of(document: &Value) -> Result<Imported, Vec<FieldError>> {
+/// The addresses that an IPReservation of Calico keeps from all IPPools; `None` for another document.
+#[must_use]
+pub fn reserved_by(document: &Value) -> Option<Result<AddressSet, Vec<FieldError>>> {
+    if group_of(document) != Some(CALICO) || document["kind"] != "IPReservation" {
+        return None;
+    }
+    let (mut reserved, mut errors) = (AddressSet::new(), Vec::new());
+    let list = document["spec"]["reservedCIDRs"].as_array().into_iter().flatten();
+    for (index, entry) in list.enumerate() {
+        match notated(text(entry)) {
+            Some(cidrs) => cidrs.into_iter().for_each(|cidr| reserved.insert_cidr(cidr)),
+            None => errors.push(FieldError::new(
+                format!("spec.reservedCIDRs[{index}]"),
+                entry,
+                "must be an address or a CIDR",
+            )),
+        }
+    }
+    Some(if errors.is_empty() { Ok(reserved) } else { Err(errors) })
+}
+
+/// The pool of a document, or each of its settings that a NodeIPPool can't express. `reserved` are the addresses that
+/// IPReservations keep from the IPPools of Calico.
+pub fn pool_of(document: &Value, reserved: &AddressSet) -> Result<Imported, Vec<FieldError>> {
     let mut import = Import { document, errors: Vec::new(), notes: Vec::new(), spec: Map::new() };
     match source(document) {
-        Some(Source::Calico) => import.calico(),
+        Some(Source::Calico) => import.calico(reserved),
         Some(Source::ClusterCidr) => import.cluster_cidr(),
         Some(Source::PodIpPool) => import.pod_ip_pool(),
         None => import.refuse("kind", "is neither IPPool, ClusterCIDR nor CiliumPodIPPool"),
@@ -55,10 +79,17 @@ enum Source {
     PodIpPool,
 }
 
-fn source(document: &Value) -> Option<Source> {
+/// The group of Calico, which has two names.
+const CALICO: &str = "projectcalico.org";
+
+fn group_of(document: &Value) -> Option<&str> {
     let group = document["apiVersion"].as_str()?.split('/').next()?;
-    match (group, document["kind"].as_str()?) {
-        ("crd.projectcalico.org" | "projectcalico.org", "IPPool") => Some(Source::Calico),
+    Some(if group == "crd.projectcalico.org" { CALICO } else { group })
+}
+
+fn source(document: &Value) -> Option<Source> {
+    match (group_of(document)?, document["kind"].as_str()?) {
+        (CALICO, "IPPool") => Some(Source::Calico),
         ("networking.k8s.io" | "networking.x-k8s.io", "ClusterCIDR") => Some(Source::ClusterCidr),
         ("cilium.io", "CiliumPodIPPool") => Some(Source::PodIpPool),
         _ => None,
@@ -73,9 +104,9 @@ struct Import<'a> {
     spec: Map<String, Value>,
 }
 
-impl Import<'_> {
+impl<'a> Import<'a> {
     /// The value at a path such as `spec.ipv4`.
-    fn at(&self, path: &str) -> &Value {
+    fn at(&self, path: &str) -> &'a Value {
         path.split('.').fold(self.document, |value, key| &value[key])
     }
 
@@ -95,7 +126,46 @@ impl Import<'_> {
         }
     }
 
-    fn calico(&mut self) {
+    /// Notes each field of the object at `path`, which is empty for the document, that is not among `known`.
+    fn note_unknown(&mut self, path: &str, known: &[&str]) {
+        let object = if path.is_empty() { self.document } else { self.at(path) };
+        let fields = object.as_object().into_iter().flat_map(|fields| fields.keys());
+        for field in fields.filter(|field| !known.contains(&field.as_str())) {
+            let dot = if path.is_empty() { "" } else { "." };
+            self.notes.push(format!("{path}{dot}{field} is left out: import does not know this field"));
+        }
+    }
+
+    /// Keeps these addresses from pods, as far as the CIDRs of a family have them.
+    fn exclude(&mut self, family: &str, reserved: &AddressSet) {
+        let Some(ranges) = self.spec.get_mut(family) else { return };
+        let listed = ranges["cidrs"].as_array().into_iter().flatten();
+        let declared = listed.filter_map(|entry| text(&entry["cidr"]).parse::<Cidr>().ok());
+        let mut excluded = AddressSet::new();
+        for cidr in declared {
+            excluded.extend_with(&reserved.within(cidr));
+        }
+        if !excluded.is_empty() {
+            ranges["exclude"] = excluded.cidrs().map(|cidr| cidr.to_string()).collect();
+        }
+    }
+
+    fn calico(&mut self, reserved: &AddressSet) {
+        self.note_unknown("", &DOCUMENT);
+        let known = [
+            "cidr",
+            "blockSize",
+            "disabled",
+            "nodeSelector",
+            "namespaceSelector",
+            "assignmentMode",
+            "allowedUses",
+            "natOutgoing",
+            "ipipMode",
+            "vxlanMode",
+            "disableBGPExport",
+        ];
+        self.note_unknown("spec", &known);
         let cidr = self.at("spec.cidr").clone();
         let Some(text) = cidr.as_str() else {
             self.refuse("spec.cidr", "must be set");
@@ -109,6 +179,7 @@ impl Import<'_> {
         let state = if *self.at("spec.disabled") == json!(true) { "Cordoned" } else { "Active" };
         let cidrs = self.cidrs("spec.cidr", std::slice::from_ref(&cidr), state);
         self.spec.insert(family.to_owned(), json!({"blockSize": size, "cidrs": cidrs}));
+        self.exclude(family, reserved);
         let text = self.at("spec.nodeSelector").as_str().unwrap_or("all()").to_owned();
         match selector::requirements(&text) {
             Ok(terms) => self.select(&terms),
@@ -132,6 +203,8 @@ impl Import<'_> {
     }
 
     fn cluster_cidr(&mut self) {
+        self.note_unknown("", &DOCUMENT);
+        self.note_unknown("spec", &["perNodeHostBits", "ipv4", "ipv6", "nodeSelector"]);
         let Some(bits) = self.at("spec.perNodeHostBits").as_u64() else {
             self.refuse("spec.perNodeHostBits", "must be a number");
             return;
@@ -190,20 +263,29 @@ impl Import<'_> {
     }
 
     fn pod_ip_pool(&mut self) {
+        self.note_unknown("", &DOCUMENT);
+        self.note_unknown("spec", &["ipv4", "ipv6", "podSelector", "namespaceSelector"]);
         for family in ["ipv4", "ipv6"] {
             let field = format!("spec.{family}");
             if self.at(&field).is_null() {
                 continue;
             }
-            let path = format!("{field}.cidrs");
-            let list = self.at(&path).as_array().cloned().unwrap_or_default();
-            let list: Vec<Value> = list
-                .into_iter()
-                .map(|entry| if entry["cidr"].is_string() { entry["cidr"].clone() } else { entry })
-                .collect();
-            let cidrs = self.cidrs(&path, &list, "Active");
+            self.note_unknown(&field, &["cidrs", "pool", "maskSize"]);
+            let (mut cidrs, mut reserved) = (Vec::new(), AddressSet::new());
+            // Up to 1.20 `cidrs`, and later `pool`, whose entries may have reserved ranges.
+            for path in [format!("{field}.cidrs"), format!("{field}.pool")] {
+                let entries = self.at(&path).as_array().cloned().unwrap_or_default();
+                for (index, entry) in entries.iter().enumerate() {
+                    self.reserved_ranges(&format!("{path}[{index}]"), entry, &mut reserved);
+                }
+                let plain =
+                    |entry: Value| if entry["cidr"].is_string() { entry["cidr"].clone() } else { entry };
+                let listed: Vec<Value> = entries.into_iter().map(plain).collect();
+                cidrs.extend(self.cidrs(&path, &listed, "Active"));
+            }
             let size = self.at(&field)["maskSize"].clone();
             self.spec.insert(family.to_owned(), json!({"blockSize": size, "cidrs": cidrs}));
+            self.exclude(family, &reserved);
         }
         for field in ["spec.podSelector", "spec.namespaceSelector"] {
             if !self.at(field).is_null() {
@@ -214,6 +296,25 @@ impl Import<'_> {
         }
         let name = self.document["metadata"]["name"].clone();
         self.spec.insert("podIPPool".to_owned(), name);
+    }
+
+    /// Adds the reserved ranges of an entry of a CiliumPodIPPool, and notes its other fields.
+    fn reserved_ranges(&mut self, path: &str, entry: &Value, reserved: &mut AddressSet) {
+        let fields = entry.as_object().into_iter().flat_map(|fields| fields.keys());
+        for field in fields.filter(|field| !["cidr", "reservedRanges"].contains(&field.as_str())) {
+            self.notes.push(format!("{path}.{field} is left out: import does not know this field"));
+        }
+        for (index, range) in entry["reservedRanges"].as_array().into_iter().flatten().enumerate() {
+            let ends = text(&range["start"]).parse().ok().zip(text(&range["end"]).parse().ok());
+            match ends.and_then(|(start, end)| Span::between(start, end)) {
+                Some(span) => span.cidrs().into_iter().for_each(|cidr| reserved.insert_cidr(cidr)),
+                None => self.errors.push(FieldError::new(
+                    format!("{path}.reservedRanges[{index}]"),
+                    range,
+                    "a reserved range has `start` and `end`, two addresses of one family",
+                )),
+            }
+        }
     }
 
     /// The entries of `cidrs`; a range from one address to another becomes the CIDRs that are exactly this range.
@@ -249,6 +350,16 @@ impl Import<'_> {
     }
 }
 
+/// The fields of a document that are read, or that only the server sets.
+const DOCUMENT: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+
+/// The CIDRs of an address, a CIDR or a range.
+fn notated(text: &str) -> Option<Vec<Cidr>> {
+    let single = text.parse().ok().map(|address| vec![Cidr::single(address)]);
+    let cidr = || Cidr::parse_lenient(text).map(|cidr| vec![cidr]);
+    single.or_else(cidr).or_else(|| other_notation(text).map(Span::cidrs))
+}
+
 /// Whether a term has no expression.
 fn is_empty(term: &Value) -> bool {
     ["matchExpressions", "matchFields"].iter().all(|list| term[list].as_array().is_none_or(Vec::is_empty))
@@ -263,6 +374,7 @@ mod tests {
         let name = json!({"name": "a"});
         pool_of(
             &json!({"apiVersion": "crd.projectcalico.org/v1", "kind": "IPPool", "metadata": name, "spec": spec}),
+            &AddressSet::new(),
         )
     }
 
@@ -270,6 +382,7 @@ mod tests {
         let name = json!({"name": "a"});
         pool_of(
             &json!({"apiVersion": "networking.k8s.io/v1alpha1", "kind": "ClusterCIDR", "metadata": name, "spec": spec}),
+            &AddressSet::new(),
         )
     }
 
@@ -335,14 +448,56 @@ mod tests {
 
     #[test]
     fn a_pool_of_cilium_keeps_its_name_and_its_ranges() {
-        let imported = pool_of(&json!({
-            "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool", "metadata": {"name": "mars"},
-            "spec": {"ipv4": {"cidrs": ["10.20.0.0/16", "10.30.0.0-10.30.2.255"], "maskSize": 27}},
+        let imported = pod_ip_pool(&json!({
+            "ipv4": {"cidrs": ["10.20.0.0/16", "10.30.0.0-10.30.2.255"], "maskSize": 27},
         }))
         .unwrap();
         assert_eq!(check_document(&imported.pool), []);
         let cidrs = json!([{"cidr": "10.20.0.0/16"}, {"cidr": "10.30.0.0/23"}, {"cidr": "10.30.2.0/24"}]);
         let spec = &imported.pool["spec"];
         assert_eq!((&spec["ipv4"]["cidrs"], &spec["podIPPool"]), (&cidrs, &json!("mars")));
+    }
+
+    fn pod_ip_pool(spec: &Value) -> Result<Imported, Vec<FieldError>> {
+        let name = json!({"name": "mars"});
+        pool_of(
+            &json!({"apiVersion": "cilium.io/v2", "kind": "CiliumPodIPPool", "metadata": name, "spec": spec}),
+            &AddressSet::new(),
+        )
+    }
+
+    #[test]
+    fn reserved_ranges_become_exclude() {
+        let entry = |ranges: Value| json!({"cidr": "10.20.0.0/16", "reservedRanges": ranges});
+        let of = |ranges: Value| pod_ip_pool(&json!({"ipv4": {"pool": [entry(ranges)], "maskSize": 27}}));
+        let imported = of(json!([{"start": "10.20.0.0", "end": "10.20.0.5"}])).unwrap();
+        assert_eq!(check_document(&imported.pool), []);
+        let expected = json!({"blockSize": 27, "cidrs": [{"cidr": "10.20.0.0/16"}],
+                              "exclude": ["10.20.0.0/30", "10.20.0.4/31"]});
+        assert_eq!((&imported.pool["spec"]["ipv4"], &imported.notes[..]), (&expected, &[][..]));
+        assert_eq!(refused(of(json!([{"start": "10.20.0.9"}]))), ["spec.ipv4.pool[0].reservedRanges[0]"]);
+
+        let reservation = |cidrs: Value| json!({"apiVersion": "projectcalico.org/v3", "kind": "IPReservation", "spec": {"reservedCIDRs": cidrs}});
+        let reserved = reserved_by(&reservation(json!(["10.48.0.0/29", "10.9.0.1"]))).unwrap().unwrap();
+        let pool = json!({"apiVersion": "projectcalico.org/v3", "kind": "IPPool", "metadata": {"name": "a"},
+                          "spec": {"cidr": "10.48.0.0/20"}});
+        let imported = pool_of(&pool, &reserved).unwrap();
+        assert_eq!(check_document(&imported.pool), []);
+        assert_eq!(imported.pool["spec"]["ipv4"]["exclude"], json!(["10.48.0.0/29"]));
+        assert_eq!(reserved_by(&reservation(json!(["any"]))).unwrap().unwrap_err().len(), 1);
+        assert_eq!(reserved_by(&pool), None);
+    }
+
+    #[test]
+    fn every_field_that_is_not_used_is_named() {
+        let imported = calico(&json!({"cidr": "10.48.0.0/20", "numBlocks": 3})).unwrap();
+        assert_eq!(imported.notes, ["spec.numBlocks is left out: import does not know this field"]);
+        let imported = pod_ip_pool(&json!({
+            "allowFirstIP": true,
+            "ipv4": {"cidrs": [{"cidr": "10.20.0.0/16", "state": "x"}], "maskSize": 27, "order": 1},
+        }))
+        .unwrap();
+        let fields: Vec<&str> = imported.notes.iter().filter_map(|note| note.split(' ').next()).collect();
+        assert_eq!(fields, ["spec.allowFirstIP", "spec.ipv4.order", "spec.ipv4.cidrs[0].state"]);
     }
 }
