@@ -131,8 +131,9 @@ pub(super) fn shared_internal_ips(world: &World) -> BTreeMap<IpAddr, BTreeSet<&N
 fn shared_addresses(world: &World) -> Option<Finding> {
     let shared = shared_internal_ips(world);
     let message = format!(
-        "{} of several Nodes: {}; Cilium sends the pod traffic of all of them to one machine; correct --node-ip of \
-         kubelet, or delete the Node of a machine that is gone",
+        "{} of several Nodes: {}; Cilium sends the pod traffic of all of them to one machine; set --node-ip of \
+         kubelet to an address of the machine itself, not to a virtual one such as that of kube-vip; delete a Node \
+         only if its machine is gone",
         counted(shared.len(), "InternalIP"),
         ten_of(shared.iter().map(|(address, nodes)| format!("{address} ({})", ten_of(nodes)))),
     );

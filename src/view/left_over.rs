@@ -1,4 +1,5 @@
-//! Claims of nodes with one block for life that got other CIDRs: another writer was faster, or changed them.
+//! Claims of nodes with one block for life whose agents use another CIDR: another writer was faster, or changed them, or
+//! the mode was crd before, in which nodes have several blocks.
 //!
 //! Such a claim counts as in use as long as its node exists, because nothing shows that its agent does not have the
 //! block. All of them are one finding.
@@ -15,9 +16,9 @@ pub(super) fn finding(world: &World) -> Option<Finding> {
     let left_over = world.claims().map(|known| &known.claim).filter(|claim| is_left_over(world, claim));
     let names: Vec<String> = left_over.map(|claim| block_name(claim.cidr)).collect();
     let message = format!(
-        "{} of nodes that have other CIDRs ({}): the blocks stay with these nodes, because their agents may have started \
-         with them; to free them, drain the nodes, and delete their Nodes and CiliumNodes for reuseAfterNodeLoss of \
-         their pools",
+        "{} of nodes whose agents use another CIDR of the family ({}): after a change from crd mode, pods of these blocks \
+         have lost their network; the blocks stay with the nodes; to free them, drain the nodes, and delete their Nodes \
+         and CiliumNodes for reuseAfterNodeLoss of their pools",
         counted(names.len(), "claim"),
         ten_of(&names),
     );
@@ -26,10 +27,11 @@ pub(super) fn finding(world: &World) -> Option<Finding> {
 
 fn is_left_over(world: &World, claim: &Claim) -> bool {
     let reader = world.reader_of(&claim.node);
-    reader.gives_one_block()
-        && claim.state == ClaimState::Held
-        && world.node(&claim.node).is_some()
-        && world
-            .carrier(&claim.node)
-            .is_some_and(|carrier| !reader.blocks(carrier).is_empty() && !reader.carries(carrier, claim.cidr))
+    if !reader.gives_one_block() || claim.state != ClaimState::Held || world.node(&claim.node).is_none() {
+        return false;
+    }
+    let blocks = world.carrier(&claim.node).map(|carrier| reader.blocks(carrier)).unwrap_or_default();
+    // Agents use the first CIDR of a family.
+    let used = blocks.iter().find(|block| block.family() == claim.cidr.family());
+    !blocks.is_empty() && used != Some(&claim.cidr)
 }

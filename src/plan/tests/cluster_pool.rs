@@ -236,6 +236,16 @@ fn a_second_block_for_one_ciliumnode_stays_and_is_counted() {
     assert_eq!(published(&cluster.plan("a")), ["10.0.0.16/28"]);
 }
 
+/// After a change back from crd mode, agents use the first CIDR of a family alone.
+#[test]
+fn a_second_block_from_crd_mode_is_left_over() {
+    let objects =
+        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @98\nclaim 10.0.0.16/28 a 1 Held @97";
+    let cluster = cluster(&format!("{objects}\nciliumnode a @99 bare 10.0.0.0/28 10.0.0.16/28"));
+    let found: Vec<String> = findings::of_world(&cluster.world).map(|finding| finding.to_string()).collect();
+    assert!(found[0].starts_with("LeftOverClaims NodeIPBlock 10.0.0.16-28: 1 claim of nodes"), "{found:?}");
+}
+
 #[test]
 fn a_ciliumnode_that_is_recreated_gets_the_same_cidrs_in_the_same_order() {
     let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim 10.0.0.0/28 a 1 Held \
