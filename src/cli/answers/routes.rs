@@ -13,7 +13,7 @@ use crate::model::frr::FrrNodeState;
 use crate::model::names::{NodeName, ten_of};
 use crate::net::cidr::{Cidr, Family};
 use crate::plan::routes::compare::{Difference, Led};
-use crate::plan::routes::{NodeRoutes, NotAnnounced, announced, next_hops};
+use crate::plan::routes::{NodeRoutes, NotAnnounced, announced, is_shared, next_hops};
 use crate::wire::gobgp::PathId;
 use crate::world::World;
 
@@ -167,8 +167,12 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
     })
 }
 
+/// The next hops of a node. An address that another Node lists too is none: it leads to one of the two machines.
 fn hops(world: &World, node: &NodeName) -> BTreeMap<Family, IpAddr> {
-    world.node(node).map(next_hops).unwrap_or_default()
+    let Some(node) = world.node(node) else { return BTreeMap::new() };
+    let mut hops = next_hops(world, node);
+    hops.retain(|_, hop| !is_shared(world, node, *hop));
+    hops
 }
 
 fn listed<T: ToString>(items: impl IntoIterator<Item = T>, between: &str) -> String {
@@ -262,5 +266,9 @@ fn frr(node: &Announcing<'_>, asn: u32) -> Vec<String> {
 }
 
 fn without_hop(comment: &str, node: &Announcing<'_>, prefix: Cidr) -> String {
-    format!("{comment} {prefix} of node {}: its Node has no InternalIP of {}", node.node, prefix.family())
+    let family = prefix.family();
+    format!(
+        "{comment} {prefix} of node {}: its Node has no {family} InternalIP that no other Node lists",
+        node.node
+    )
 }

@@ -125,21 +125,32 @@ fn is_exported(world: &World, claim: &Claim) -> Option<bool> {
     match world.exporter()? {
         Exporter::FrrK8s(frr) => Some(frr.of_node(&claim.node).is_some_and(|found| found.covers(claim.cidr))),
         Exporter::Gobgp(gobgp) => {
-            let hop = world.node(&claim.node).and_then(|node| next_hops(node).remove(&claim.cidr.family()));
+            let hop =
+                world.node(&claim.node).and_then(|node| next_hops(world, node).remove(&claim.cidr.family()));
             Some(gobgp.rib().is_ok_and(|rib| hop.is_some_and(|hop| rib.leads_to(claim.cidr, hop))))
         }
     }
 }
 
-/// The addresses of a node itself to which a router sends the traffic of its prefixes, one per family.
+/// The addresses of a node itself to which a router sends the traffic of its prefixes, one per family: the first
+/// `InternalIP` that no other Node lists, or else the first. A virtual address of several machines leads to one of them.
 #[must_use]
-pub fn next_hops(node: &Node) -> BTreeMap<Family, IpAddr> {
+pub fn next_hops(world: &World, node: &Node) -> BTreeMap<Family, IpAddr> {
     let internal = node.addresses.iter().filter(|address| address.kind == AddressKind::Internal);
+    let internal = internal.map(|address| address.address);
+    let (shared, own): (Vec<IpAddr>, Vec<IpAddr>) =
+        internal.partition(|address| is_shared(world, node, *address));
     let mut hops = BTreeMap::new();
-    for address in internal {
-        hops.entry(Family::of(address.address)).or_insert(address.address);
+    for address in own.into_iter().chain(shared) {
+        hops.entry(Family::of(address)).or_insert(address);
     }
     hops
+}
+
+/// Whether another Node lists an address of this node as its own.
+#[must_use]
+pub fn is_shared(world: &World, node: &Node, address: IpAddr) -> bool {
+    world.addresses_of_nodes_in(Cidr::single(address)).any(|(_, other)| *other != node.name)
 }
 
 /// The announced blocks of one node.

@@ -69,7 +69,7 @@ impl Led {
                 }
             };
             let has_hop = |name: &NodeName| {
-                world.node(name).is_some_and(|node| next_hops(node).values().any(|own| *own == hop))
+                world.node(name).is_some_and(|node| next_hops(world, node).values().any(|own| *own == hop))
             };
             let mut nodes = routes.iter().filter(|(name, _)| has_hop(name)).peekable();
             let first = nodes.peek().map(|(name, _)| *name);

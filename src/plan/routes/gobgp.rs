@@ -123,7 +123,7 @@ fn wanted<'a>(world: &'a World, gobgp: &Gobgp, plan: &mut RoutesPlan) -> BTreeMa
     let mut wanted = BTreeMap::new();
     for (name, routes) in announced(world) {
         let Some(node) = world.node(&name) else { continue };
-        let hops = next_hops(node);
+        let hops = next_hops(world, node);
         let mut without: BTreeMap<Family, BTreeSet<Cidr>> = BTreeMap::new();
         for prefix in routes.prefixes {
             match hops.get(&prefix.family()) {
@@ -192,7 +192,7 @@ impl<'a> Round<'a> {
     ) -> Self {
         let mut nodes: BTreeMap<IpAddr, BTreeSet<&NodeName>> = BTreeMap::new();
         for node in world.nodes() {
-            for hop in next_hops(node).into_values() {
+            for hop in next_hops(world, node).into_values() {
                 nodes.entry(hop).or_default().insert(&node.name);
             }
         }

@@ -16,7 +16,7 @@ mod gobgp;
 mod twice;
 pub(super) mod withdrawal;
 
-pub use announced::{NodeRoutes, NotAnnounced, announced, next_hops};
+pub use announced::{NodeRoutes, NotAnnounced, announced, is_shared, next_hops};
 
 use crate::model::leadership::Leadership;
 use crate::model::plan::RoutesPlan;
