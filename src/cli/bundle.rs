@@ -16,7 +16,7 @@ use kube::Api;
 use kube::api::{DynamicObject, ListParams, LogParams};
 use serde_json::{Value, json};
 
-use super::answers::around::{Served, UNREADABLE, list_kind, plain, resource};
+use super::answers::around::{Served, UNKNOWN, UNREADABLE, list_kind, plain, resource};
 use super::answers::files::BUNDLE;
 use super::answers::replicas::OUR_PODS;
 use super::answers::{API_VERSION, Access, Gathered, Verdict, block_on};
@@ -39,7 +39,7 @@ const PORT: u16 = 9920;
 const LOG_LINES: i64 = 20_000;
 
 /// The kinds that are listed: group, versions from the newest on, kind, and the name in paths.
-const KINDS: [(&str, &[&str], &str, &str); 13] = [
+const KINDS: [(&str, &[&str], &str, &str); 15] = [
     (wire::GROUP, &[wire::VERSION], "NodeIPPool", "nodeippools"),
     (wire::GROUP, &[wire::VERSION], "NodeIPBlock", "nodeipblocks"),
     ("", &["v1"], "Node", "nodes"),
@@ -47,6 +47,8 @@ const KINDS: [(&str, &[&str], &str, &str); 13] = [
     ("cilium.io", &["v2", "v2alpha1"], "CiliumNodeConfig", "ciliumnodeconfigs"),
     ("cilium.io", &["v2", "v2alpha1"], "CiliumPodIPPool", "ciliumpodippools"),
     ("cilium.io", &["v2", "v2alpha1"], "CiliumLoadBalancerIPPool", "ciliumloadbalancerippools"),
+    ("cilium.io", &["v2alpha1"], "CiliumResourceIPPool", "ciliumresourceippools"),
+    ("metallb.io", &["v1beta1"], "IPAddressPool", "ipaddresspools"),
     ("", &["v1"], "Pod", "pods"),
     ("", &["v1"], "Service", "services"),
     ("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs"),
@@ -246,7 +248,7 @@ impl Bundle {
                 }
             }
             if !is_served {
-                self.left_out.push(format!("{kind}s, because the server does not know the kind"));
+                self.left_out.push(format!("{kind}s, {UNKNOWN}"));
             }
             self.left_out.append(&mut skipped);
         }

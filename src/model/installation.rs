@@ -34,8 +34,10 @@ pub struct Installation {
     pub operators: Seen<Vec<Process>>,
     /// The processes of kube-controller-manager.
     pub controller_managers: Seen<Vec<Process>>,
-    /// The ranges of Services and load balancers.
-    pub ranges: Seen<Vec<OtherRange>>,
+    /// The ranges of Services, load balancers and devices.
+    pub ranges: Vec<OtherRange>,
+    /// The kinds with such ranges that could not be listed, each with the cause.
+    pub unlisted_ranges: Vec<String>,
     /// The rights that the user needs for the installation.
     pub user: Seen<Vec<Right>>,
     /// The rights of the controller's ServiceAccount; `None` if that does not exist.

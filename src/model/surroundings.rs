@@ -35,10 +35,12 @@ pub struct PodAddresses {
 /// The system that a range belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RangeOwner {
-    /// The addresses of Services.
+    /// The addresses of Services inside the cluster.
     Services,
-    /// The addresses that Cilium gives to Services of type `LoadBalancer`.
+    /// The addresses of Services outside of it: those of load balancers, and `externalIPs`.
     LoadBalancers,
+    /// The addresses that Cilium gives to devices of pods (dynamic resource allocation).
+    Devices,
 }
 
 /// Ranges of another system, and the object that has them.

@@ -15,6 +15,7 @@ mod lost_claims;
 mod multi_pool;
 mod no_effect;
 mod node_configs;
+mod others;
 mod overlap;
 mod pod_ip_pools;
 mod pools;

@@ -2,13 +2,15 @@
 //!
 //! Derived from objects alone, as they were listed. Does not know which Pod has an address: agents report addresses.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState};
-use crate::model::names::{NodeName, PoolName};
+use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::pool::{Pool, RangeState};
 use crate::model::stable_names;
+use crate::model::surroundings::OtherRange;
 use crate::model::time::Timestamp;
 use crate::net::cidr::Cidr;
 use crate::world::World;
@@ -40,6 +42,8 @@ stable_names! {
         Foreign => "foreign",
         /// It is an address of a node itself.
         NodeAddress => "node-address",
+        /// A Service, a load balancer or a device has it, or may get it.
+        Service => "service",
         /// No pool declares it.
         Outside => "outside",
     }
@@ -64,9 +68,10 @@ pub struct Answer {
     pub detail: String,
 }
 
-/// The answers about an address or a range: one per claim in it, per foreign range, and per pool that has more.
+/// The answers about an address or a range: one per claim in it, per foreign range, and per pool that has more. Kinds of
+/// `others` with addresses in it follow, one answer each.
 #[must_use]
-pub fn who(world: &World, asked: Cidr) -> Vec<Answer> {
+pub fn who(world: &World, others: &[OtherRange], asked: Cidr) -> Vec<Answer> {
     let mut claims: Vec<Cidr> = world.ledger().overlapping_claims(asked).collect();
     claims.dedup();
     let mut answers: Vec<Answer> = claims
@@ -86,12 +91,39 @@ pub fn who(world: &World, asked: Cidr) -> Vec<Answer> {
         let pools = world.ledger().pools_over(asked).filter_map(|name| world.pool(name));
         answers.extend(pools.filter_map(|pool| of_pool(world, pool, asked)));
     }
+    answers.extend(of_others(others, asked));
     if answers.is_empty() {
         let detail = "no pool declares it".to_owned();
         let (block, node, pool, until) = (None, None, None, None);
         answers.push(Answer { range: asked, word: Word::Outside, block, node, pool, until, detail });
     }
     answers
+}
+
+/// The objects of other systems with addresses in a range, one answer per kind.
+fn of_others(others: &[OtherRange], asked: Cidr) -> impl Iterator<Item = Answer> {
+    let mut by_kind: BTreeMap<&str, Vec<(&str, Cidr)>> = BTreeMap::new();
+    for other in others {
+        let inside = other.cidrs.iter().filter(|cidr| cidr.overlaps(asked));
+        let inside: Vec<(&str, Cidr)> = inside.map(|cidr| (other.name.as_str(), *cidr)).collect();
+        if !inside.is_empty() {
+            by_kind.entry(other.kind).or_default().extend(inside);
+        }
+    }
+    by_kind.into_iter().map(move |(kind, mut found)| {
+        found.dedup();
+        let named = |(name, cidr): &(&str, Cidr)| match single(*cidr) {
+            Some(address) => format!("{kind} {name} has {address}"),
+            None => format!("{kind} {name} has {cidr}"),
+        };
+        let range = match found[..] {
+            [(_, cidr)] if asked.covers(cidr) => cidr,
+            _ => asked,
+        };
+        let (block, node, pool, until) = (None, None, None, None);
+        let detail = ten_of(found.iter().map(named));
+        Answer { range, word: Word::Service, block, node, pool, until, detail }
+    })
 }
 
 fn single(range: Cidr) -> Option<IpAddr> {
@@ -194,9 +226,10 @@ fn of_stranger(world: &World, asked: Cidr, cidr: Cidr, occupant: &Occupant) -> A
 
 fn of_node_itself(world: &World, address: IpAddr) -> Option<Answer> {
     let range = Cidr::single(address);
-    let node = world.nodes_in(range).next()?.clone();
+    let nodes: BTreeSet<&NodeName> = world.nodes_in(range).collect();
+    let node = (*nodes.first()?).clone();
     let pool = world.ledger().pools_over(range).next().cloned();
-    let detail = format!("it is an address of node {node} itself: pods do not get it");
+    let detail = format!("it is an address of node {} itself: pods do not get it", ten_of(nodes));
     Some(Answer { range, word: Word::NodeAddress, block: None, node: Some(node), pool, until: None, detail })
 }
 

@@ -14,17 +14,13 @@ use crate::model::surroundings::{
     OldDefinition, OtherRange, OtherWriter, PodAddresses, RangeOwner, Surroundings,
 };
 use crate::net::cidr::Cidr;
-use crate::net::notation::Span;
+use crate::net::notation::{Span, other_notation};
 
 /// Adds an object of any kind. Objects of other kinds, and fields that no audit needs, are ignored.
 pub fn add(around: &mut Surroundings, object: &Value, own_writer: &str) {
     match text(&object["kind"]) {
         "Pod" => around.pods.extend(pod(object)),
-        "Service" => {
-            let addresses = texts(&object["spec"]["clusterIPs"]).chain(object["spec"]["clusterIP"].as_str());
-            let cidrs: BTreeSet<Cidr> = addresses.filter_map(single).collect();
-            around.ranges.extend(range(RangeOwner::Services, "Service", &namespaced(object), cidrs));
-        }
+        "Service" => around.ranges.extend(service(object)),
         "ServiceCIDR" => {
             let cidrs = texts(&object["spec"]["cidrs"]).filter_map(Cidr::parse_lenient);
             around.ranges.extend(range(RangeOwner::Services, "ServiceCIDR", name(object), cidrs));
@@ -33,6 +29,16 @@ pub fn add(around: &mut Surroundings, object: &Value, own_writer: &str) {
             let blocks = object["spec"]["blocks"].as_array().into_iter().flatten().flat_map(block);
             let kind = "CiliumLoadBalancerIPPool";
             around.ranges.extend(range(RangeOwner::LoadBalancers, kind, name(object), blocks));
+        }
+        "IPAddressPool" => {
+            let cidrs = texts(&object["spec"]["addresses"]).flat_map(notated);
+            let kind = "IPAddressPool";
+            around.ranges.extend(range(RangeOwner::LoadBalancers, kind, &namespaced(object), cidrs));
+        }
+        "CiliumResourceIPPool" => {
+            let families = ["ipv4", "ipv6"].into_iter();
+            let cidrs = families.flat_map(|family| texts(&object["spec"][family]["cidrs"])).flat_map(notated);
+            around.ranges.extend(range(RangeOwner::Devices, "CiliumResourceIPPool", name(object), cidrs));
         }
         "NodeIPPool" => writers(around, object, "NodeIPPool", &["status"], own_writer),
         "NodeIPBlock" => writers(around, object, "NodeIPBlock", &["spec", "status"], own_writer),
@@ -47,6 +53,26 @@ fn name(object: &Value) -> &str {
 
 pub(super) fn namespaced(object: &Value) -> String {
     format!("{}/{}", text(&object["metadata"]["namespace"]), name(object))
+}
+
+/// The addresses inside the cluster that a Service has, and those outside of it.
+fn service(object: &Value) -> impl Iterator<Item = OtherRange> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let inside = texts(&spec["clusterIPs"]).chain(spec["clusterIP"].as_str());
+    let ingress = status["loadBalancer"]["ingress"].as_array().into_iter().flatten();
+    let outside = texts(&spec["externalIPs"]).chain(ingress.filter_map(|found| found["ip"].as_str()));
+    let range = |owner, addresses: BTreeSet<Cidr>| range(owner, "Service", &namespaced(object), addresses);
+    let inside = range(RangeOwner::Services, inside.filter_map(single).collect());
+    let outside = range(RangeOwner::LoadBalancers, outside.filter_map(single).collect());
+    inside.into_iter().chain(outside)
+}
+
+/// A range as a CIDR, or in another notation, such as `10.0.0.1-10.0.0.9`.
+fn notated(text: &str) -> Vec<Cidr> {
+    match Cidr::parse_lenient(text) {
+        Some(cidr) => vec![cidr],
+        None => other_notation(text).map(Span::cidrs).unwrap_or_default(),
+    }
 }
 
 fn single(address: &str) -> Option<Cidr> {
@@ -179,10 +205,42 @@ mod tests {
                    "spec": {"clusterIP": "None", "clusterIPs": ["None"]}}),
             json!({"kind": "CiliumLoadBalancerIPPool", "metadata": {"name": "lb"},
                    "spec": {"blocks": [{"cidr": "10.1.0.0/24"}, {"start": "10.2.0.0", "stop": "10.2.0.3"}]}}),
+            json!({"kind": "IPAddressPool", "metadata": {"namespace": "metallb-system", "name": "lb"},
+                   "spec": {"addresses": ["10.3.0.0/24", "10.4.0.0 - 10.4.0.3", "any"]}}),
+            json!({"kind": "CiliumResourceIPPool", "metadata": {"name": "nic"},
+                   "spec": {"ipv4": {"cidrs": ["10.5.0.0/24"]}, "ipv6": {"cidrs": ["fd00::/64"]}}}),
         ]);
         let cidrs: Vec<String> =
             found.ranges.iter().flat_map(|range| &range.cidrs).map(ToString::to_string).collect();
-        assert_eq!(cidrs, ["10.96.0.0/12", "10.1.0.0/24", "10.2.0.0/30"]);
+        let expected = [
+            "10.96.0.0/12",
+            "10.1.0.0/24",
+            "10.2.0.0/30",
+            "10.3.0.0/24",
+            "10.4.0.0/30",
+            "10.5.0.0/24",
+            "fd00::/64",
+        ];
+        assert_eq!(cidrs, expected);
+    }
+
+    #[test]
+    fn a_service_has_addresses_inside_and_outside_of_the_cluster() {
+        let found = around(&[json!({
+            "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
+            "spec": {"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"], "externalIPs": ["10.1.0.7"]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "10.1.0.8"}, {"hostname": "lb.example.com"}]}},
+        })]);
+        let shown: Vec<String> = found
+            .ranges
+            .iter()
+            .map(|range| format!("{:?} {} {} {:?}", range.owner, range.kind, range.name, range.cidrs))
+            .collect();
+        let expected = [
+            "Services Service a/web [10.96.0.9/32]",
+            "LoadBalancers Service a/web [10.1.0.7/32, 10.1.0.8/32]",
+        ];
+        assert_eq!(shown, expected);
     }
 
     #[test]

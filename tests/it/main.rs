@@ -64,6 +64,7 @@ mod scraping;
 mod second_allocator;
 mod served_versions;
 mod server_restarts;
+mod services;
 mod simulation;
 mod static_modes;
 mod storm;

@@ -17,6 +17,9 @@ pub(super) const FORBIDDEN: &str = "because you are not allowed to list them";
 /// The cause for which a kind is skipped that can't be listed for another reason, which follows.
 pub(in crate::cli) const UNREADABLE: &str = "because they can't be listed";
 
+/// The cause for which a kind has no objects: it is not installed.
+pub(in crate::cli) const UNKNOWN: &str = "because the server does not know the kind";
+
 /// Objects per page.
 const PAGE_SIZE: u32 = 500;
 
@@ -28,12 +31,21 @@ pub(super) struct Objects {
     pub(super) skipped: Vec<String>,
 }
 
-/// The kinds: group, versions from the newest on, kind, and the name in paths.
-const KINDS: [(&str, &[&str], &str, &str); 6] = [
-    ("", &["v1"], "Pod", "pods"),
+/// Group, versions from the newest on, kind, and the name in paths.
+type ServedKind = (&'static str, &'static [&'static str], &'static str, &'static str);
+
+/// The kinds with addresses that belong to other systems.
+pub(in crate::cli) const RANGES: [ServedKind; 5] = [
     ("", &["v1"], "Service", "services"),
     ("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs"),
     ("cilium.io", &["v2", "v2alpha1"], "CiliumLoadBalancerIPPool", "ciliumloadbalancerippools"),
+    ("cilium.io", &["v2alpha1"], "CiliumResourceIPPool", "ciliumresourceippools"),
+    ("metallb.io", &["v1beta1"], "IPAddressPool", "ipaddresspools"),
+];
+
+/// The further kinds of an audit.
+const AUDITED: [ServedKind; 3] = [
+    ("", &["v1"], "Pod", "pods"),
     (wire::GROUP, &[wire::VERSION], "NodeIPPool", "nodeippools"),
     (wire::GROUP, &[wire::VERSION], "NodeIPBlock", "nodeipblocks"),
 ];
@@ -58,28 +70,52 @@ pub(in crate::cli) fn resource(group: &str, version: &str, kind: &str, plural: &
 
 /// Lists all of them.
 pub(super) async fn list(clients: &Clients) -> anyhow::Result<Objects> {
-    let mut objects = Objects::default();
-    for (group, versions, kind, plural) in KINDS {
-        for version in versions {
-            let resource = resource(group, version, kind, plural);
-            let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
-            let Objects { around, skipped } = &mut objects;
-            let page = |page: Vec<DynamicObject>| {
-                for found in page {
-                    surroundings::add(around, &plain(found, kind)?, FIELD_MANAGER);
-                }
-                Ok(())
-            };
-            let listed = list_kind(clients, &api, ListParams::default(), kind, skipped, page).await?;
-            if listed == Served::Yes {
-                break;
-            }
-        }
+    let mut objects = ranges(clients).await?;
+    for kind in AUDITED {
+        add_kind(clients, kind, &mut objects).await?;
     }
     for found in definitions(clients, &mut objects.skipped).await? {
         surroundings::add(&mut objects.around, &found, FIELD_MANAGER);
     }
     Ok(objects)
+}
+
+/// Lists the kinds with addresses that belong to other systems.
+pub(super) async fn ranges(clients: &Clients) -> anyhow::Result<Objects> {
+    let mut objects = Objects::default();
+    for kind in RANGES {
+        if let Err(error) = add_kind(clients, kind, &mut objects).await {
+            // The kind of another system may have a conversion of its own, which fails.
+            let (_, _, kind, _) = kind;
+            objects.skipped.push(format!("{kind}s, {UNREADABLE}: {}", error.root_cause()));
+        }
+    }
+    Ok(objects)
+}
+
+/// Whether a kind that was skipped has addresses that belong to other systems.
+pub(super) fn is_of_range(skipped: &str) -> bool {
+    RANGES.iter().any(|(_, _, kind, _)| skipped.starts_with(&format!("{kind}s, ")))
+}
+
+/// Adds the objects of a kind, in the newest version that the server serves.
+async fn add_kind(clients: &Clients, kind: ServedKind, objects: &mut Objects) -> anyhow::Result<()> {
+    let (group, versions, kind, plural) = kind;
+    for version in versions {
+        let resource = resource(group, version, kind, plural);
+        let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
+        let Objects { around, skipped } = &mut *objects;
+        let page = |page: Vec<DynamicObject>| {
+            for found in page {
+                surroundings::add(around, &plain(found, kind)?, FIELD_MANAGER);
+            }
+            Ok(())
+        };
+        if list_kind(clients, &api, ListParams::default(), kind, skipped, page).await? == Served::Yes {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Lists the objects of a kind that these parameters select, page by page.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use super::{Cluster, Source, Verdict, block_on, fields};
+use super::{Cluster, Live, Source, Verdict, around, block_on, fields};
 use crate::model::claim::block_name;
 use crate::net::cidr::Cidr;
 use crate::view::who::{self, Answer, Word};
@@ -17,7 +17,9 @@ use crate::view::who::{self, Answer, Word};
 /// about a range, or agents report no use in this mode); draining; releasing; node-address.
 ///
 /// On no node: available (for the next node); cooling; excluded; closed (declared, but not given out); foreign (taken
-/// without a claim); outside (of all pools).
+/// without a claim); service (a Service, a load balancer or a device has it or may get it); outside (of all pools).
+///
+/// Kinds that you may not list are skipped, and standard error names them.
 ///
 /// Exit codes: 0 every address is accounted for, 1 one is foreign, 2 the cluster could not be read.
 #[derive(Debug, clap::Args)]
@@ -50,9 +52,22 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
     }
     block_on(async move {
         let listed = args.cluster.list().await?;
-        let answers: Vec<Answer> = asked.iter().flat_map(|asked| who::who(&listed.world, *asked)).collect();
+        let others = match listed.live {
+            Live::Cluster(clients) => around::ranges(&clients).await?,
+            Live::Files { mut objects, .. } => {
+                objects.skipped.retain(|skipped| around::is_of_range(skipped));
+                objects
+            }
+        };
+        let ranges = &others.around.ranges;
+        let answers: Vec<Answer> =
+            asked.iter().flat_map(|asked| who::who(&listed.world, ranges, *asked)).collect();
+        for skipped in &others.skipped {
+            eprintln!("not seen: {skipped}");
+        }
         let items: Vec<Value> = answers.iter().map(object).collect();
-        args.cluster.print("Who", fields(json!({"items": items})), || {
+        let object = json!({"items": items, "skipped": others.skipped});
+        args.cluster.print("Who", fields(object), || {
             let cluster = &args.cluster;
             let headers = ["ADDRESS", "IS", "NODE", "POOL"].into_iter();
             let headers: Vec<&str> = headers.chain(cluster.wide(["CLAIM", "UNTIL"])).chain(["WHY"]).collect();

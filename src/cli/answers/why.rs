@@ -109,7 +109,7 @@ impl Reason {
                 .pools_of(node)
                 .map(|pool| format!("{} (priority {})", pool.name, pool.priority))
                 .collect(),
-            blocks: world.claims_of(node).flat_map(|known| who::who(world, known.claim.cidr)).collect(),
+            blocks: world.claims_of(node).flat_map(|known| who::who(world, &[], known.claim.cidr)).collect(),
             carrier: world.carrier(node).map(|carrier| carrier.kind().as_str()),
             agent,
             waits,

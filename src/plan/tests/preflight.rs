@@ -48,7 +48,8 @@ fn ready() -> Installation {
         daemon_sets: Ok(vec![DaemonSet { name: "kube-system/cilium".to_owned(), images: Vec::new() }]),
         operators: Ok(vec![process("Deployment o", "--ipam=kubernetes")]),
         controller_managers: Ok(vec![process("Pod m", "--allocate-node-cidrs=false")]),
-        ranges: Ok(vec![range(RangeOwner::Services, "ServiceCIDR", "10.96.0.0/12")]),
+        ranges: vec![range(RangeOwner::Services, "ServiceCIDR", "10.96.0.0/12")],
+        unlisted_ranges: Vec::new(),
         user: Ok(Vec::new()),
         controller: Ok(None),
     }
@@ -218,19 +219,30 @@ fn pools_are_compared_with_everything_else_that_has_addresses() {
         &wrong(&shared, &facts),
         "WARN node-addresses: pool p is in 100.64.0.0/10, and node n3 has 100.64.0.9 in it",
     );
-    for (owner, kind) in
-        [(RangeOwner::Services, "ServiceCIDR"), (RangeOwner::LoadBalancers, "CiliumLoadBalancerIPPool")]
-    {
+    for (owner, kind) in [
+        (RangeOwner::Services, "ServiceCIDR"),
+        (RangeOwner::LoadBalancers, "CiliumLoadBalancerIPPool"),
+        (RangeOwner::LoadBalancers, "Service"),
+        (RangeOwner::Devices, "CiliumResourceIPPool"),
+    ] {
         let expected =
             format!("FAIL service-ranges: pool p and {kind} r have the same addresses: 10.1.0.0/26");
-        check_facts(
-            |facts| facts.ranges.as_mut().unwrap().push(range(owner, kind, "10.1.0.0/26")),
-            &expected,
-        );
+        check_facts(|facts| facts.ranges.push(range(owner, kind, "10.1.0.0/26")), &expected);
     }
+    let external = |name: &str, cidr: &str| OtherRange {
+        name: name.to_owned(),
+        ..range(RangeOwner::LoadBalancers, "Service", cidr)
+    };
     check_facts(
-        |facts| facts.ranges = Ok(Vec::new()),
-        "? service-ranges: the API server shows no ServiceCIDR",
+        |facts| facts.ranges.extend([external("a/web", "10.1.0.9/32"), external("b/web", "10.1.0.8/32")]),
+        "FAIL service-ranges: pool p and 2 Services (a/web, b/web) have the same addresses: 10.1.0.8/32, 10.1.0.9/32",
+    );
+    // The range of the Services has said it.
+    check_facts(|facts| facts.ranges.push(range(RangeOwner::Services, "Service", "10.1.0.9/32")), "");
+    check_facts(|facts| facts.ranges.clear(), "? service-ranges: the API server shows no ServiceCIDR");
+    check_facts(
+        |facts| facts.unlisted_ranges.push("Services, because of a rule".to_owned()),
+        "? service-ranges: not seen: Services, because of a rule",
     );
 }
 

@@ -120,7 +120,8 @@ checks! {
         "Nothing, if neither routes nor another CNI use it.";
     InternalIpTwice "NIP0404" Error
         "Two Nodes have the same InternalIP."
-        "Delete the Node whose machine does not exist any more.";
+        "Set `--node-ip` of kubelet to an address of the machine itself, not to a virtual one such as that of kube-vip. \
+         Delete a Node only if its machine is gone.";
     FirstBlockStray "NIP0405" Info
         "The first block of a node is of a pool that does not select the node any more."
         "Nothing, or drain and recreate the node: it keeps its first block as long as it lives.";
@@ -131,8 +132,11 @@ checks! {
         "A pool contains addresses of nodes themselves."
         "Add the network of the nodes to `exclude` of the pool.";
     LoadBalancerRange "NIP0503" Error
-        "A pool contains addresses of a CiliumLoadBalancerIPPool."
-        "Add the range to `exclude` of the pool, or remove it from the CiliumLoadBalancerIPPool.";
+        "A pool contains addresses of load balancers, or external addresses of Services."
+        "Add them to `exclude` of the pool, or give the load balancer and the Services other addresses.";
+    DeviceRange "NIP0504" Error
+        "A pool contains addresses of a CiliumResourceIPPool."
+        "Add the range to `exclude` of the pool, or remove it from the CiliumResourceIPPool.";
     StaleMarks "NIP0601" Warning
         "A block that stays with its node has marks of the release handshake."
         "Nothing, if a controller is running: it removes them. Else the agent does not use these addresses.";

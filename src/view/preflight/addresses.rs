@@ -10,10 +10,9 @@ use crate::model::installation::Installation;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::pool::Pool;
-use crate::model::surroundings::RangeOwner;
 use crate::net::cidr::Cidr;
 use crate::publisher;
-use crate::view::audit::ranges::offered;
+use crate::view::audit::ranges::{offered, shared};
 use crate::world::World;
 
 /// Shared address space (RFC 6598), which clouds and VPNs use for nodes.
@@ -124,30 +123,31 @@ fn in_shared_space<'a>(world: &'a World, pool: &Pool) -> Option<(&'a NodeName, I
 
 fn ranges(world: &World, installation: &Installation, lines: &mut Lines) {
     let point = Point::ServiceRanges;
-    let how = "kubectl get servicecidrs, or kubectl cluster-info dump | grep service-cluster-ip-range";
-    let Some(ranges) = lines.seen(point, &installation.ranges, how) else { return };
     for pool in world.readable_pools() {
-        let offered = offered(pool);
-        for range in ranges {
-            let shared = range.shared_with(&offered);
-            if !shared.is_empty() {
-                lines.fail(
-                    point,
-                    format!(
-                        "pool {} and {} {} have the same addresses: {}",
-                        pool.name,
-                        range.kind,
-                        range.name,
-                        ten_of(shared)
-                    ),
-                    "Add the range to `exclude` of the pool.",
-                );
-            }
+        for shared in shared(&installation.ranges, &offered(pool)) {
+            lines.fail(
+                point,
+                format!(
+                    "pool {} and {} have the same addresses: {}",
+                    pool.name,
+                    shared.holders(),
+                    ten_of(&shared.cidrs)
+                ),
+                "Add these addresses to `exclude` of the pool.",
+            );
         }
     }
-    if ranges.iter().any(|range| range.owner == RangeOwner::Services) {
+    for why in &installation.unlisted_ranges {
+        lines.unseen(
+            point,
+            format!("not seen: {why}"),
+            "Ask for the rights that docs/commands.md (Conventions) lists.",
+        );
+    }
+    if installation.ranges.iter().any(|range| range.kind == "ServiceCIDR") {
         lines.ok_if_silent(point, "no pool has addresses of Services or load balancers");
-    } else {
+    } else if installation.unlisted_ranges.is_empty() {
+        let how = "kubectl get servicecidrs, or kubectl cluster-info dump | grep service-cluster-ip-range";
         lines.unseen(point, "the API server shows no ServiceCIDR", how);
     }
 }

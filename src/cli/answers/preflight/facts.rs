@@ -9,15 +9,14 @@ use serde_json::Value;
 
 use super::rights;
 use crate::cli::answers::Access;
-use crate::cli::answers::around::{definitions, list_kind, plain, resource};
+use crate::cli::answers::around::{self, definitions, list_kind, plain, resource};
 use crate::cli::answers::files::{self, Namespaces};
-use crate::controller::client::{Clients, FIELD_MANAGER};
+use crate::controller::client::Clients;
 use crate::model::installation::{Installation, Seen};
 use crate::model::kind::Kind;
-use crate::model::surroundings::{OtherRange, Surroundings};
 use crate::model::time::Now;
 use crate::publisher::ipam_mode::IpamMode;
-use crate::wire::{installation, surroundings};
+use crate::wire::installation;
 use crate::world::World;
 
 /// The ConfigMap with the settings of Cilium.
@@ -55,17 +54,7 @@ pub(super) async fn of_cluster(
     let managers = "component=kube-controller-manager";
     let managers = list("", "v1", "Pod", "pods", Some(CONTROL_PLANE), managers).await?;
     let services = list("apiregistration.k8s.io", "v1", "APIService", "apiservices", None, "").await?;
-    let mut ranges = list("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", None, "").await?;
-    for version in ["v2", "v2alpha1"] {
-        let kind = "CiliumLoadBalancerIPPool";
-        let found = list("cilium.io", version, kind, "ciliumloadbalancerippools", None, "").await?;
-        if let (Ok(ranges), Ok(found)) = (&mut ranges, found)
-            && !found.is_empty()
-        {
-            ranges.extend(found);
-            break;
-        }
-    }
+    let ranges = around::ranges(clients).await?;
     let mut skipped = Vec::new();
     let definitions = definitions(clients, &mut skipped).await?;
     let definitions = seen(definitions, &skipped);
@@ -85,7 +74,8 @@ pub(super) async fn of_cluster(
         operators: operators.map(|found| found.iter().filter_map(installation::cilium_operator).collect()),
         controller_managers: managers
             .map(|found| found.iter().filter_map(installation::controller_manager).collect()),
-        ranges: ranges.map(|found| ranges_of(&found)),
+        ranges: ranges.around.ranges,
+        unlisted_ranges: ranges.skipped,
         user: rights::of_user(clients, access).await,
         controller: rights::of_controller(clients, access, mode).await,
     })
@@ -125,13 +115,14 @@ pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(W
         .map(|found| found.iter().filter(is_there).filter_map(installation::cilium_operator).collect());
     let rights = "files do not show rights".to_owned();
     let server = bundle.and_then(|bundle| bundle["server"].as_str());
-    let ranges = of_kind("ServiceCIDR").map(|mut found| {
-        found.extend(of_kind("CiliumLoadBalancerIPPool").unwrap_or_default());
-        ranges_of(&found)
-    });
+    // Without a bundle, most clusters have no objects of the other kinds.
+    let is_missing = |kind: &&str| bundle.is_some() || matches!(*kind, "Service" | "ServiceCIDR");
+    let kinds = around::RANGES.iter().map(|(_, _, kind, _)| *kind).filter(is_missing);
+    let causes = kinds.filter_map(|kind| of_kind(kind).err());
+    let unlisted_ranges = causes.filter(|why| !why.ends_with(around::UNKNOWN)).collect();
     let unlisted = [Kind::Pool, Kind::Claim, Kind::Node, Kind::CiliumNode].into_iter();
     let unlisted = unlisted.filter_map(|kind| Some((kind, of_kind(kind.as_str()).err()?))).collect();
-    let facts = Installation {
+    let mut facts = Installation {
         server: server.map(ToOwned::to_owned).ok_or_else(|| "the files do not name it".to_owned()),
         cilium_namespace: cilium.clone(),
         namespace: read.namespaces.own.clone(),
@@ -145,12 +136,14 @@ pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(W
         operators,
         controller_managers: of_kind("Pod")
             .map(|found| found.iter().filter_map(installation::controller_manager).collect()),
-        ranges,
+        ranges: Vec::new(),
+        unlisted_ranges,
         user: Err(rights.clone()),
         controller: Err(rights),
     };
     let now = read.now;
-    let files::Files { world, .. } = read.into_files()?;
+    let files::Files { world, objects, .. } = read.into_files()?;
+    facts.ranges = objects.around.ranges;
     Ok((world, facts, now))
 }
 
@@ -158,14 +151,6 @@ pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(W
 fn data(config_map: &Value) -> BTreeMap<String, String> {
     let entries = config_map["data"].as_object().into_iter().flatten();
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
-}
-
-fn ranges_of(objects: &[Value]) -> Vec<OtherRange> {
-    let mut around = Surroundings::default();
-    for object in objects {
-        surroundings::add(&mut around, object, FIELD_MANAGER);
-    }
-    around.ranges
 }
 
 /// The objects of a kind; none if the server does not serve it.

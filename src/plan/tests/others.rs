@@ -1,0 +1,99 @@
+//! Addresses that belong to other systems, as `check`, `who` and `routes` show them.
+
+use super::*;
+use crate::model::surroundings::{OtherRange, RangeOwner, Surroundings};
+use crate::plan::routes::next_hops;
+use crate::view::audit::audit;
+use crate::view::who::who;
+
+fn range(owner: RangeOwner, kind: &'static str, name: &str, cidr: &str) -> OtherRange {
+    OtherRange { owner, kind, name: name.to_owned(), cidrs: vec![cidr.parse().unwrap()] }
+}
+
+/// A Service with an external address in pool `p`, and ranges beside it.
+fn others() -> Vec<OtherRange> {
+    vec![
+        range(RangeOwner::Services, "ServiceCIDR", "kubernetes", "10.96.0.0/12"),
+        range(RangeOwner::Services, "Service", "a/web", "10.96.0.9/32"),
+        range(RangeOwner::LoadBalancers, "Service", "a/web", "10.0.0.40/32"),
+        range(RangeOwner::LoadBalancers, "IPAddressPool", "metallb-system/lb", "10.1.0.0/24"),
+        range(RangeOwner::Devices, "CiliumResourceIPPool", "nic", "10.0.0.128/25"),
+    ]
+}
+
+/// The lines of an audit, as `ID OBJECTS: CAUSE (DETAILS)`.
+fn checked(cluster: &Cluster, ranges: Vec<OtherRange>) -> Vec<String> {
+    let around = Surroundings { ranges, ..Surroundings::default() };
+    let line = |line: crate::view::audit::Line| {
+        let objects: Vec<String> =
+            line.objects.iter().map(|(name, detail)| format!("{name} ({detail})")).collect();
+        format!("{} {}: {}", line.check.id(), objects.join(", "), line.cause)
+    };
+    audit(&cluster.world, &[], &around).into_iter().map(line).collect()
+}
+
+fn said(cluster: &Cluster, asked: &str) -> Vec<String> {
+    let answers = who(&cluster.world, &others(), asked.parse().unwrap());
+    answers
+        .iter()
+        .map(|answer| format!("{} {}: {}", answer.range, answer.word.as_str(), answer.detail))
+        .collect()
+}
+
+#[test]
+fn a_check_finds_addresses_of_services_load_balancers_and_devices_in_a_pool() {
+    let cluster = Cluster::of("pool p 10.0.0.0/24 28");
+    let expected = [
+        "NIP0503 p (10.0.0.40/32): Service a/web has addresses of the pool",
+        "NIP0504 p (10.0.0.128/25): CiliumResourceIPPool nic has addresses of the pool",
+    ];
+    assert_eq!(checked(&cluster, others()), expected);
+    let excluded = Cluster::of("pool p 10.0.0.0/25 28 exclude=10.0.0.40/32");
+    assert_eq!(checked(&excluded, others()), [""; 0]);
+}
+
+#[test]
+fn the_address_of_a_service_has_a_name() {
+    let cluster = Cluster::of("pool p 10.0.0.0/24 28");
+    let expected = [
+        "10.0.0.40/32 available: pool p gives it in blocks of /28 from 10.0.0.0/24",
+        "10.0.0.40/32 service: Service a/web has 10.0.0.40",
+    ];
+    assert_eq!(said(&cluster, "10.0.0.40/32"), expected);
+    assert_eq!(
+        said(&cluster, "10.1.0.7/32"),
+        ["10.1.0.7/32 service: IPAddressPool metallb-system/lb has 10.1.0.0/24"]
+    );
+    let expected = [
+        "10.96.0.9/32 service: Service a/web has 10.96.0.9",
+        "10.96.0.0/16 service: ServiceCIDR kubernetes has 10.96.0.0/12",
+    ];
+    assert_eq!(said(&cluster, "10.96.0.0/16"), expected);
+}
+
+/// The router and health address of an agent are in a block of its node, and no person can move them out.
+#[test]
+fn the_own_addresses_of_agents_are_no_addresses_of_nodes_in_a_pool() {
+    let cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1 own=192.168.0.1/32\nciliumnode a @20 10.0.0.0/28 own=10.0.0.3/32\n\
+         claim 10.0.0.0/28 a 1 Held @10",
+    );
+    assert_eq!(checked(&cluster, Vec::new()), [""; 0]);
+    let cluster = Cluster::of("pool p 10.0.0.0/24 28\nnode a 1 own=10.0.0.3/32");
+    assert_eq!(checked(&cluster, Vec::new()).len(), 1);
+}
+
+/// kube-vip gives one address to several machines, one after the other.
+#[test]
+fn a_route_leads_to_an_address_that_only_one_node_has() {
+    let cluster =
+        Cluster::of("node a 1 own=192.168.0.0/31\nnode b 2 own=192.168.0.0/32\nnode c 3 own=192.168.0.9/32");
+    let hop = |name: &str| {
+        let node = cluster.world.node(&name.into()).unwrap();
+        next_hops(&cluster.world, node).into_values().map(|hop| hop.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        (hop("a").as_str(), hop("b").as_str(), hop("c").as_str()),
+        ("192.168.0.1", "192.168.0.0", "192.168.0.9")
+    );
+}
