@@ -34,6 +34,8 @@ pub struct Installation {
     pub operators: Seen<Vec<Process>>,
     /// The processes of kube-controller-manager.
     pub controller_managers: Seen<Vec<Process>>,
+    /// The value of `--routes` of the controller; `None` if it is not installed, or has no such flag.
+    pub exporter: Seen<Option<String>>,
     /// The ranges of Services, load balancers and devices.
     pub ranges: Vec<OtherRange>,
     /// The kinds with such ranges that could not be listed, each with the cause.

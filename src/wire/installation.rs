@@ -26,6 +26,14 @@ pub fn cilium_operator(object: &Value) -> Option<Process> {
     (is_named || is_labelled).then(|| process("Deployment", object, &object["spec"]["template"]["spec"]))
 }
 
+/// The value of `--routes` in the Deployment of the controller; `None` for another Deployment, and without the flag.
+#[must_use]
+pub fn exporter(object: &Value) -> Option<String> {
+    let is_ours = object["metadata"]["labels"]["app.kubernetes.io/name"] == "cilium-node-ipam";
+    let process = process("Deployment", object, &object["spec"]["template"]["spec"]);
+    process.flag("routes").filter(|_| is_ours).map(ToOwned::to_owned)
+}
+
 /// The process in a Pod of kube-controller-manager; `None` for another Pod, and for a Pod without arguments.
 #[must_use]
 pub fn controller_manager(object: &Value) -> Option<Process> {
@@ -89,6 +97,17 @@ mod tests {
         assert_eq!(found.flag("allocate-node-cidrs"), Some("true"));
         assert_eq!((found.name.as_str(), found.flag("v")), ("Pod kube-system/m", Some("2")));
         assert_eq!(controller_manager(&json!({"metadata": {"name": "other"}, "spec": {}})), None);
+    }
+
+    #[test]
+    fn the_exporter_is_that_of_the_controller() {
+        let deployment = |name: &str, argument: &str| {
+            json!({"metadata": {"name": "a", "labels": {"app.kubernetes.io/name": name}},
+                   "spec": {"template": {"spec": {"containers": [{"args": ["run", argument]}]}}}})
+        };
+        assert_eq!(exporter(&deployment("cilium-node-ipam", "--routes=gobgp")).as_deref(), Some("gobgp"));
+        assert_eq!(exporter(&deployment("cilium-node-ipam", "--modes=crd")), None);
+        assert_eq!(exporter(&deployment("other", "--routes=gobgp")), None);
     }
 
     #[test]

@@ -136,6 +136,8 @@ fn assert_states(object: &Value) -> Result<()> {
         ("native-routing-cidr", "fail"),
         ("endpoint-routes", "fail"),
         ("masquerade", "warn"),
+        ("require-pod-cidrs", "ok"),
+        ("announcements", "ok"),
         ("annotate-k8s-node", "fail"),
         ("kvstore", "ok"),
         ("kube-controller-manager", "warn"),
@@ -159,7 +161,7 @@ async fn cure(plane: &ControlPlane, folder: &Path) -> Result<()> {
         plane,
         json!({
             "routing-mode": "native", "ipv4-native-routing-cidr": "10.0.0.0/8", "annotate-k8s-node": null,
-            "enable-endpoint-routes": "true", "enable-bpf-masquerade": "true",
+            "enable-endpoint-routes": "true", "enable-bpf-masquerade": "true", "auto-direct-node-routes": "true",
         }),
     )
     .await?;

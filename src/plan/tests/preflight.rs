@@ -18,12 +18,13 @@ const OBJECTS: &str = "
     agent n3 1.17.8";
 
 /// The settings of a cluster that is ready.
-const READY: [(&str, &str); 6] = [
+const READY: [(&str, &str); 7] = [
     ("ipam", "crd"),
     ("enable-ipv6", "false"),
     ("routing-mode", "native"),
     ("ipv4-native-routing-cidr", "10.0.0.0/8"),
     ("enable-endpoint-routes", "true"),
+    ("auto-direct-node-routes", "true"),
     ("enable-bpf-masquerade", "true"),
 ];
 
@@ -48,6 +49,7 @@ fn ready() -> Installation {
         daemon_sets: Ok(vec![DaemonSet { name: "kube-system/cilium".to_owned(), images: Vec::new() }]),
         operators: Ok(vec![process("Deployment o", "--ipam=kubernetes")]),
         controller_managers: Ok(vec![process("Pod m", "--allocate-node-cidrs=false")]),
+        exporter: Ok(None),
         ranges: vec![range(RangeOwner::Services, "ServiceCIDR", "10.96.0.0/12")],
         unlisted_ranges: Vec::new(),
         user: Ok(Vec::new()),
@@ -135,7 +137,6 @@ fn each_setting_of_cilium_is_looked_at() {
         &[("ipv4-native-routing-cidr", "any")],
         "FAIL native-routing-cidr: `ipv4-native-routing-cidr` is `any`",
     );
-    check_settings(&[("enable-endpoint-routes", "")], "FAIL endpoint-routes: ");
     check_settings(&[("enable-bpf-masquerade", "")], "WARN masquerade: ");
     check_settings(&[("enable-bpf-masquerade", ""), ("egress-masquerade-interfaces", "eth0")], "");
     let off = [
@@ -153,6 +154,82 @@ fn each_setting_of_cilium_is_looked_at() {
         "FAIL ipam: ConfigMap kube-system/cilium-config does not exist",
     );
     check_facts(|facts| facts.settings = Err("forbidden".to_owned()), "? ipam: forbidden");
+}
+
+/// Read: `pkg/datapath/iptables/iptables.go` of 1.18.11 and 1.19.0.
+#[test]
+fn agents_that_exit_with_masquerading_by_iptables_are_a_failure() {
+    let facts = Installation { settings: Ok(Some(settings(&[("enable-bpf-masquerade", "")]))), ..ready() };
+    let with = |release: &str| wrong(&OBJECTS.replace("n3 1.17.8", &format!("n3 {release}")), &facts);
+    check(&with("1.18.11"), "WARN masquerade: iptables masquerades only the first range");
+    let fails = "FAIL masquerade: iptables masquerades, and `egress-masquerade-interfaces` is not set: agents of Cilium \
+                 1.19 and later exit at their start (n3)";
+    check(&with("1.19.0"), fails);
+    check(&with("1.20.2"), fails);
+}
+
+#[test]
+fn the_own_range_of_an_agent_is_one_that_it_may_have() {
+    let found = |changes: &[(&str, &str)], objects: &str| {
+        wrong(objects, &Installation { settings: Ok(Some(settings(changes))), ..ready() }).join("\n")
+    };
+    let without_routes = found(&[("enable-endpoint-routes", "")], OBJECTS);
+    assert!(without_routes.starts_with("FAIL endpoint-routes: "), "{without_routes}");
+    let expected = "WARN own-range: the agents of 3 nodes without spec.podCIDRs invent a local range over addresses of \
+                    pools or nodes: n1 10.1.0.0/16, n2 10.2.0.0/16, n3 10.3.0.0/16";
+    assert!(without_routes.contains(expected), "{without_routes}");
+    let ranges = [("enable-endpoint-routes", ""), ("ipv4-range", "10.7.0.0/24")];
+    assert!(!found(&ranges, OBJECTS).contains("own-range"));
+    check_settings(
+        &[("enable-ipsec", "true")],
+        "FAIL own-range: IPsec covers the own range of an agent, and the agents of 3 nodes invent one: n1 10.1.0.0/16",
+    );
+    check_settings(
+        &[("k8s-require-ipv4-pod-cidr", "true")],
+        "FAIL require-pod-cidrs: `k8s-require-ipv4-pod-cidr` is true, and agents wait forever on 3 Nodes without \
+         podCIDRs: n1, n2, n3",
+    );
+    let has = OBJECTS
+        .replace(" zone=a own=", " zone=a has=10.9.1.0/24 own=")
+        .replace(" zone=b own=", " zone=b has=10.9.2.0/24 own=");
+    assert_eq!(found(&[("k8s-require-ipv4-pod-cidr", "true"), ("enable-ipsec", "true")], &has), "");
+}
+
+#[test]
+fn blocks_are_announced_by_one_of_several() {
+    let none = ("auto-direct-node-routes", "");
+    check_settings(
+        &[none],
+        "? announcements: neither Cilium nor the controller announces the blocks of nodes",
+    );
+    check_settings(
+        &[none, ("enable-bgp-control-plane", "true")],
+        "WARN announcements: Cilium's BGP announces no addresses of pods in crd mode",
+    );
+    let with = |routes: &str| {
+        let settings = Ok(Some(settings(&[none])));
+        wrong(OBJECTS, &Installation { settings, exporter: Ok(Some(routes.to_owned())), ..ready() })
+    };
+    check(&with("frr-k8s"), "");
+    check(&with("remove"), "? announcements: ");
+}
+
+/// An agent of another mode has given pods addresses that a new map would not have.
+#[test]
+fn a_node_whose_agent_ran_in_another_mode_is_named() {
+    let with = |line: &str| format!("{OBJECTS}\n{line}");
+    let lost = "FAIL pod-cidrs: 1 CiliumNode with addresses of a former mode and without `spec.ipam.pool`: in crd mode \
+                their pods can lose the network: ";
+    check_objects(
+        &with("ciliumnode n1 @5 bare 10.9.1.0/24"),
+        &format!("{lost}n1 10.9.1.0/24 (no pool has this block)"),
+    );
+    check_objects(
+        &with("ciliumnode n1 @5 bare 10.1.0.16/28"),
+        &format!("{lost}n1 10.1.0.16/28 (pool p has this block)"),
+    );
+    check_objects(&with("ciliumnode n1 @5 bare 10.1.0.16/28\nclaim 10.1.0.16/28 n1 u1 Held @4"), "");
+    check_objects(&with("ciliumnode n1 @5 bare"), "");
 }
 
 #[test]
@@ -331,5 +408,7 @@ fn a_kind_that_can_not_be_listed_is_not_taken_for_empty() {
     let facts = Installation { unlisted: [(Kind::Node, "forbidden".to_owned())].into(), ..ready() };
     let found = wrong("pool p 10.1.0.0/24 28 zone=a", &facts);
     let points: Vec<&str> = found.iter().map(|line| line.split(": ").next().unwrap_or_default()).collect();
-    assert_eq!(points, ["? agents", "? pod-cidrs", "? node-addresses", "? pools"], "{found:#?}");
+    let expected =
+        ["? agents", "? own-range", "? require-pod-cidrs", "? pod-cidrs", "? node-addresses", "? pools"];
+    assert_eq!(points, expected, "{found:#?}");
 }

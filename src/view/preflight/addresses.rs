@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::former_mode;
 use super::points::{Lines, Point};
 use crate::ledger::Occupant;
 use crate::model::counted::counted;
@@ -19,6 +20,8 @@ use crate::world::World;
 const SHARED: &str = "100.64.0.0/10";
 
 pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines) {
+    let former = former_mode::nodes(world);
+    former_mode::look(world, &former, lines);
     let unlisted = [Kind::Pool, Kind::Node].iter().find_map(|kind| installation.unlisted.get(kind));
     if world.readable_pools().next().is_none() {
         return;
@@ -28,13 +31,13 @@ pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines
             lines.unseen(point, why.clone(), "kubectl get nodes -o yaml");
         }
     } else {
-        taken_ranges(world, installation, lines);
+        taken_ranges(world, installation, &former, lines);
         node_addresses(world, lines);
     }
     ranges(world, installation, lines);
 }
 
-fn taken_ranges(world: &World, installation: &Installation, lines: &mut Lines) {
+fn taken_ranges(world: &World, installation: &Installation, former: &[(&NodeName, Cidr)], lines: &mut Lines) {
     let is_foreign = |node: &NodeName, cidr: Cidr| {
         world.ledger().pools_over(cidr).next().is_some()
             && !world.claims_over(cidr).any(|known| known.claim.node == *node)
@@ -58,7 +61,7 @@ fn taken_ranges(world: &World, installation: &Installation, lines: &mut Lines) {
     let mut on_carriers = BTreeMap::<&NodeName, Cidr>::new();
     for (cidr, occupant) in world.ledger().entries() {
         let Occupant::Carried(node) = occupant else { continue };
-        if is_foreign(node, cidr) {
+        if is_foreign(node, cidr) && former.iter().all(|(former, _)| *former != node) {
             on_carriers.entry(node).or_insert(cidr);
         }
     }

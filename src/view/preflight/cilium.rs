@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::node_ranges;
 use super::points::{Lines, Point};
 use crate::model::installation::Installation;
-use crate::model::names::ten_of;
+use crate::model::names::{NodeName, ten_of};
+use crate::model::release::Minor;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::Mode;
@@ -12,7 +14,7 @@ use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{IfAbsent, is_on};
 use crate::world::World;
 
-type Settings = BTreeMap<String, String>;
+pub(super) type Settings = BTreeMap<String, String>;
 
 pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines) {
     let namespace = &installation.cilium_namespace;
@@ -39,11 +41,14 @@ pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines
             lines.fail(
                 Point::EndpointRoutes,
                 "`enable-endpoint-routes` is not true: a node has no route to pods outside of its first range",
-                "Helm: endpointRoutes.enabled=true.",
+                "Helm: endpointRoutes.enabled=true. Running pods get no endpoint routes: recreate them after the restart of \
+                 the agents, or their ingress policies are enforced only with BPF host routing.",
             );
         }
-        masquerade(settings, lines);
+        masquerade(world, settings, lines);
     }
+    node_ranges::look(world, installation, settings, lines);
+    announcements(installation, settings, mode, lines);
     if mode == Some(IpamMode::Crd) {
         only_in_other_modes(settings, lines);
     }
@@ -79,12 +84,8 @@ fn ipam(world: &World, lines: &mut Lines) {
 }
 
 fn routing(settings: &Settings, mode: Option<IpamMode>, lines: &mut Lines) {
-    let is_native = match settings.get("routing-mode") {
-        Some(named) => named.trim() == "native",
-        None => settings.get("tunnel").is_some_and(|old| old.trim() == "disabled"),
-    };
     let remedy = "Helm: routingMode=native, with autoDirectNodeRoutes=true or routes of your network.";
-    if is_native {
+    if is_native(settings) {
         lines.ok(Point::Routing, "routing is native");
     } else if mode == Some(IpamMode::Crd) {
         lines.fail(Point::Routing, "Cilium runs with a tunnel, which its mode crd excludes", remedy);
@@ -149,23 +150,85 @@ fn native_cidrs(world: &World, settings: &Settings, lines: &mut Lines) {
     }
 }
 
-fn masquerade(settings: &Settings, lines: &mut Lines) {
+/// The first version whose agents panic at their start if iptables masquerades without interfaces, in all modes but
+/// cluster-pool and kubernetes (cilium/cilium#42531; read: `pkg/datapath/iptables/iptables.go` of 1.19.0; 1.18.11 starts).
+const PANICS_FROM: Minor = Minor(1, 19);
+
+fn masquerade(world: &World, settings: &Settings, lines: &mut Lines) {
     let on =
         ["enable-ipv4-masquerade", "enable-ipv6-masquerade"].map(|key| is_on(settings, key, IfAbsent::On));
     let by_interface =
         settings.get("egress-masquerade-interfaces").is_some_and(|names| !names.trim().is_empty());
+    let panics = |node: &&NodeName| {
+        let mut releases = world.agents_on(node).filter_map(|agent| agent.release);
+        releases.any(|release| release.minor >= PANICS_FROM)
+    };
+    let nodes = world.nodes().map(|node| &node.name);
+    let panicking: Vec<&NodeName> = nodes.filter(panics).collect();
+    let remedy =
+        "Helm: bpf.masquerade=true, or egressMasqueradeInterfaces. Agents of 1.19 and later exit without it.";
     if on == [false, false] {
         lines.ok(Point::Masquerade, "masquerading is off");
     } else if is_on(settings, "enable-bpf-masquerade", IfAbsent::Off) {
         lines.ok(Point::Masquerade, "masquerading is done by BPF");
     } else if by_interface {
         lines.ok(Point::Masquerade, "masquerading is done by interface");
-    } else {
+    } else if panicking.is_empty() {
         lines.warn(
             Point::Masquerade,
             "iptables masquerades only the first range of a node: pods of other blocks can't leave the cluster",
-            "Helm: bpf.masquerade=true, or egressMasqueradeInterfaces.",
+            remedy,
         );
+    } else {
+        lines.fail(
+            Point::Masquerade,
+            format!(
+                "iptables masquerades, and `egress-masquerade-interfaces` is not set: agents of Cilium 1.19 and later \
+                 exit at their start ({})",
+                ten_of(panicking)
+            ),
+            remedy,
+        );
+    }
+}
+
+/// Who makes routers and other nodes know the blocks. Tunnels need no routes.
+fn announcements(
+    installation: &Installation,
+    settings: &Settings,
+    mode: Option<IpamMode>,
+    lines: &mut Lines,
+) {
+    let point = Point::Announcements;
+    let routes = installation.exporter.as_ref().ok().and_then(Option::as_deref);
+    let has_bgp = is_on(settings, "enable-bgp-control-plane", IfAbsent::Off);
+    if !is_native(settings) {
+        lines.ok(point, "Cilium runs with a tunnel, so blocks need no routes");
+    } else if let Some(routes) = routes.filter(|routes| !["none", "remove"].contains(routes)) {
+        lines.ok(point, format!("the controller announces the blocks (--routes {routes})"));
+    } else if is_on(settings, "auto-direct-node-routes", IfAbsent::Off) {
+        lines.ok(point, "nodes of one network have routes to each other (`auto-direct-node-routes`)");
+    } else if has_bgp && mode == Some(IpamMode::Crd) {
+        lines.warn(
+            point,
+            "Cilium's BGP announces no addresses of pods in crd mode: a node loses its route when its agent restarts",
+            "Announce the blocks with --routes of the controller before the change (docs/how-to/routes.md).",
+        );
+    } else if has_bgp {
+        lines.ok(point, "Cilium's BGP can announce the blocks");
+    } else {
+        lines.unseen(
+            point,
+            "neither Cilium nor the controller announces the blocks of nodes",
+            "Compare `cilium-node-ipam routes` with the routes of your network.",
+        );
+    }
+}
+
+fn is_native(settings: &Settings) -> bool {
+    match settings.get("routing-mode") {
+        Some(named) => named.trim() == "native",
+        None => settings.get("tunnel").is_some_and(|old| old.trim() == "disabled"),
     }
 }
 

@@ -10,6 +10,8 @@ mod addresses;
 mod allocators;
 mod cilium;
 mod cluster;
+mod former_mode;
+mod node_ranges;
 mod points;
 mod pools;
 

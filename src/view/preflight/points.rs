@@ -20,6 +20,12 @@ stable_names! {
         EndpointRoutes => "endpoint-routes",
         /// Masquerading.
         Masquerade => "masquerade",
+        /// The ranges that agents take for their own.
+        OwnRange => "own-range",
+        /// Whether agents wait for podCIDRs.
+        RequiredPodCidrs => "require-pod-cidrs",
+        /// The process that announces the blocks of nodes.
+        Announcements => "announcements",
         /// Annotations of Nodes.
         AnnotateNode => "annotate-k8s-node",
         /// Static IP tags.

@@ -11,6 +11,7 @@ use super::rights;
 use crate::cli::answers::Access;
 use crate::cli::answers::around::{self, definitions, list_kind, plain, resource};
 use crate::cli::answers::files::{self, Namespaces};
+use crate::cli::answers::replicas;
 use crate::controller::client::Clients;
 use crate::model::installation::{Installation, Seen};
 use crate::model::kind::Kind;
@@ -51,6 +52,8 @@ pub(super) async fn of_cluster(
     let settings: Seen<Option<BTreeMap<String, String>>> = settings.map(|found| found.first().map(data));
     let daemon_sets = list("apps", "v1", "DaemonSet", "daemonsets", None, "").await?;
     let operators = list("apps", "v1", "Deployment", "deployments", Some(cilium), "").await?;
+    let own =
+        list("apps", "v1", "Deployment", "deployments", Some(&access.namespace), replicas::OUR_PODS).await?;
     let managers = "component=kube-controller-manager";
     let managers = list("", "v1", "Pod", "pods", Some(CONTROL_PLANE), managers).await?;
     let services = list("apiregistration.k8s.io", "v1", "APIService", "apiservices", None, "").await?;
@@ -74,6 +77,7 @@ pub(super) async fn of_cluster(
         operators: operators.map(|found| found.iter().filter_map(installation::cilium_operator).collect()),
         controller_managers: managers
             .map(|found| found.iter().filter_map(installation::controller_manager).collect()),
+        exporter: own.map(|found| found.iter().find_map(installation::exporter)),
         ranges: ranges.around.ranges,
         unlisted_ranges: ranges.skipped,
         user: rights::of_user(clients, access).await,
@@ -111,6 +115,7 @@ pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(W
         None => Err(format!("the files have no ConfigMap {cilium}/{SETTINGS}")),
     });
     let is_there = |found: &&Value| found["metadata"]["namespace"] == cilium.as_str();
+    let exporter = of_kind("Deployment").map(|found| found.iter().find_map(installation::exporter));
     let operators = of_kind("Deployment")
         .map(|found| found.iter().filter(is_there).filter_map(installation::cilium_operator).collect());
     let rights = "files do not show rights".to_owned();
@@ -136,6 +141,7 @@ pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(W
         operators,
         controller_managers: of_kind("Pod")
             .map(|found| found.iter().filter_map(installation::controller_manager).collect()),
+        exporter,
         ranges: Vec::new(),
         unlisted_ranges,
         user: Err(rights.clone()),

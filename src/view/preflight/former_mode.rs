@@ -1,0 +1,48 @@
+//! CiliumNodes without a map whose agents have run in another mode than crd.
+//!
+//! An agent in crd mode that finds no map waits, and its pods keep running. One that finds a map without the addresses of
+//! its pods deletes these pods' endpoints.
+
+use super::points::{Lines, Point};
+use crate::model::counted::counted;
+use crate::model::names::{NodeName, ten_of};
+use crate::net::cidr::Cidr;
+use crate::publisher;
+use crate::publisher::ipam_mode::IpamMode;
+use crate::world::World;
+
+/// The nodes whose pods would lose their network at the next restart of their agents, each with the first address or
+/// range that no claim of the node covers.
+pub(super) fn nodes(world: &World) -> Vec<(&NodeName, Cidr)> {
+    if world.mode().ipam_mode() != Some(IpamMode::Crd) {
+        return Vec::new();
+    }
+    let of_node = |name| {
+        let shown = publisher::former_addresses(world.cilium_node(name)?);
+        let is_claimed = |cidr: &Cidr| world.claims_of(name).any(|known| known.claim.cidr.covers(*cidr));
+        Some((name, shown.into_iter().find(|cidr| !is_claimed(cidr))?))
+    };
+    world.nodes().filter_map(|node| of_node(&node.name)).collect()
+}
+
+pub(super) fn look(world: &World, former: &[(&NodeName, Cidr)], lines: &mut Lines) {
+    if former.is_empty() {
+        return;
+    }
+    let adopted = |cidr: Cidr| match world.pools_of_block(cidr).next() {
+        Some(pool) => format!("pool {} has this block", pool.name),
+        None => "no pool has this block".to_owned(),
+    };
+    let shown = former.iter().map(|(node, cidr)| format!("{node} {cidr} ({})", adopted(*cidr)));
+    lines.fail(
+        Point::PodCidrs,
+        format!(
+            "{} with addresses of a former mode and without `spec.ipam.pool`: in crd mode their pods can lose the \
+             network: {}",
+            counted(former.len(), "CiliumNode"),
+            ten_of(shown)
+        ),
+        "Return to the former mode, let the controller adopt these blocks there (--modes OLD,crd), and then change the \
+         mode.",
+    );
+}
