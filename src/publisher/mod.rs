@@ -212,16 +212,6 @@ pub fn pod_cidrs_on(cilium_node: &CiliumNode) -> &[Cidr] {
     &cilium_node.crd.pod_cidrs
 }
 
-/// The ranges and own addresses of an agent on a CiliumNode without a map (`spec.ipam.pool`); none if it has one.
-#[must_use]
-pub fn former_addresses(cilium_node: &CiliumNode) -> Vec<Cidr> {
-    if !cilium_node.crd.pool.is_empty() {
-        return Vec::new();
-    }
-    let own = cilium_node.pools.own.iter().map(|(address, _)| Cidr::single(address));
-    cilium_node.crd.pod_cidrs.iter().copied().chain(cilium_node.pools.listed()).chain(own).collect()
-}
-
 /// The fields that are remembered of a deleted CiliumNode. If the Node still exists, its agent keeps using those
 /// blocks.
 #[must_use]

@@ -4,25 +4,24 @@
 //! its pods deletes these pods' endpoints.
 
 use super::points::{Lines, Point};
+use crate::model::claim::Claim;
 use crate::model::counted::counted;
 use crate::model::names::{NodeName, ten_of};
+use crate::model::node::Node;
 use crate::net::cidr::Cidr;
-use crate::publisher;
-use crate::publisher::ipam_mode::IpamMode;
 use crate::world::World;
 
 /// The nodes whose pods would lose their network at the next restart of their agents, each with the first address or
 /// range that no claim of the node covers.
-pub(super) fn nodes(world: &World) -> Vec<(&NodeName, Cidr)> {
-    if world.mode().ipam_mode() != Some(IpamMode::Crd) {
-        return Vec::new();
-    }
-    let of_node = |name| {
-        let shown = publisher::former_addresses(world.cilium_node(name)?);
-        let is_claimed = |cidr: &Cidr| world.claims_of(name).any(|known| known.claim.cidr.covers(*cidr));
-        Some((name, shown.into_iter().find(|cidr| !is_claimed(cidr))?))
+pub(super) fn nodes<'a>(world: &'a World) -> Vec<(&'a NodeName, Cidr)> {
+    let of_node = |node: &'a Node| {
+        let carrier = world.carrier(&node.name)?;
+        let claims: Vec<&Claim> = world.claims_of(&node.name).map(|known| &known.claim).collect();
+        let ranges = world.publisher_of(&node.name)?.former_ranges(carrier, &claims)?;
+        let is_given_up = node.former_mode_ignored.as_ref() == Some(carrier.uid());
+        Some((&node.name, ranges.into_iter().next().filter(|_| !is_given_up)?))
     };
-    world.nodes().filter_map(|node| of_node(&node.name)).collect()
+    world.nodes().filter_map(of_node).collect()
 }
 
 pub(super) fn look(world: &World, former: &[(&NodeName, Cidr)], lines: &mut Lines) {
