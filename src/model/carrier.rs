@@ -9,6 +9,7 @@ use super::names::{NodeName, Uid};
 use super::node::{Annotated, CiliumNode, Malformed, Node, POD_CIDR_ANNOTATIONS};
 use super::observation::Object;
 use super::revision::AnyRevision;
+use super::time::Timestamp;
 use crate::net::cidr::Cidr;
 
 /// The object that carries a node's blocks, in the newest known version.
@@ -54,6 +55,15 @@ impl<'a> Carrier<'a> {
         match self {
             Self::CiliumNode(cilium_node) => &cilium_node.uid,
             Self::Node(node) => &node.uid,
+        }
+    }
+
+    /// When it was created; the epoch if that can't be read.
+    #[must_use]
+    pub fn created(self) -> Timestamp {
+        match self {
+            Self::CiliumNode(cilium_node) => cilium_node.created,
+            Self::Node(node) => node.created,
         }
     }
 
