@@ -25,6 +25,7 @@ pub mod node_config;
 pub mod observation;
 pub mod outcome;
 pub mod plan;
+pub mod patience;
 pub mod pod_ip_pool;
 pub mod pool;
 pub mod release;

@@ -14,6 +14,7 @@ use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{PodIpPoolName, ten_of};
+use crate::model::patience::REQUESTS_WITHIN;
 use crate::model::plan::{Lasting, Unmet, Wait, WhyNot};
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{Read, Target};
@@ -25,10 +26,6 @@ use crate::publisher::demand::Demand;
 /// How long a node waits before it asks its pools again, if they have no replacement for a block that must leave. The
 /// node lacks nothing itself, so it is not among those that are decided again when blocks become free.
 const REPLACEMENTS_AGAIN: Duration = Duration::from_secs(30);
-
-/// How long an agent may request nothing. A starting agent requests its addresses within seconds. It repeats an
-/// update that conflicts within a minute (`docs/cilium.md`).
-const REQUESTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The blocks of one share: those that the node holds, and those that the plan has chosen.
 struct Growth<'a> {

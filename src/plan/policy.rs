@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::model::patience::INITIALIZATION;
+
 /// The settings of the controller that decisions depend on; the others are those of the pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
@@ -29,8 +31,7 @@ impl Policy {
         min_write_interval: Duration::from_secs(2),
         // A starting agent reports its use within two of its update periods of 15 s (`docs/cilium.md`, Use).
         query_interval: Duration::from_secs(30),
-        // Cloud controllers take seconds. A Node whose taint stays must not stay without pods.
-        initialization: Duration::from_secs(60),
+        initialization: INITIALIZATION,
         cilium_nodes: CiliumNodeOrigin::Agent,
         pod_ip_pools: PodIpPoolOrigin::Administrator,
         reclaim: ReclaimPolicy::DEFAULT,

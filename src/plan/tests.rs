@@ -9,6 +9,7 @@ mod freeze;
 mod growth;
 mod in_the_way;
 mod kubernetes;
+mod late;
 mod leaving;
 mod lines;
 mod lost_claims;

@@ -14,6 +14,7 @@ pub mod free;
 mod holders;
 mod in_the_way;
 mod left_over;
+pub mod late;
 pub mod map;
 pub mod orphans;
 pub mod overview;

@@ -16,6 +16,7 @@ use super::waits;
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{NodeName, PoolName};
+use crate::model::patience::Patience;
 use crate::model::plan::{NodePlan, Unmet, Verdict, Wait};
 use crate::model::status::{CidrCounts, FamilyCounts, Need, word};
 use crate::model::time::Timestamp;
@@ -223,7 +224,7 @@ fn problems(
     let mut by_wait: BTreeMap<Wait, Vec<&NodeName>> = BTreeMap::new();
     for plan in plans.values().filter(|plan| plan.findings.is_empty()) {
         if let Verdict::Wait(wait) = plan.verdict
-            && is_problem(wait)
+            && wait.patience() == Patience::AtOnce
             && is_wanted(WAITING, plan.node.as_str())
         {
             by_wait.entry(wait).or_default().push(&plan.node);
@@ -249,33 +250,6 @@ fn problems(
     let growing = plans.values().filter(is_growing).map(|plan| &plan.node).collect();
     found.extend(waiting(growing, "waiting for another block"));
     found
-}
-
-/// Whether a wait lasts until a person acts.
-fn is_problem(wait: Wait) -> bool {
-    match wait {
-        Wait::Readable(_)
-        | Wait::Correction(_)
-        | Wait::OtherAllocator
-        | Wait::Settings
-        | Wait::Request
-        | Wait::CompleteSet
-        | Wait::Upgrade => true,
-        Wait::Mode
-        | Wait::Thaw
-        | Wait::Lead
-        | Wait::Existence(_)
-        | Wait::Deletion
-        | Wait::Linux
-        | Wait::Initialization
-        | Wait::Answer
-        | Wait::Pause
-        | Wait::Interval
-        | Wait::Capacity
-        | Wait::Completion
-        | Wait::FormerMode
-        | Wait::Use => false,
-    }
 }
 
 /// A problem of nodes. The command `why` explains it for the first one.

@@ -12,6 +12,7 @@ use super::paint::{FINE, PLAIN, WAITS, WRONG, painted};
 use super::{Cluster, Source, Verdict, block_on, fields};
 use crate::model::counted::{counted, shown};
 use crate::model::time::Timestamp;
+use crate::view::late;
 use crate::view::overview::{Overview, PoolRow, Problem, overview};
 
 /// Show the state of the cluster on one screen: who leads, how nodes are served, the pools, and every problem with its
@@ -91,7 +92,8 @@ impl Answer {
         let listed = cluster.list().await?;
         let controller = Controller::of(&listed, &cluster.access).await;
         let mut overview = overview(&listed.world, &listed.plans, listed.now.wall);
-        overview.problems.splice(0..0, controller.problems.clone());
+        let late = late::problems(&listed.world, &listed.plans, listed.now.wall);
+        overview.problems.splice(0..0, controller.problems.iter().cloned().chain(late));
         Ok(Self { controller, overview })
     }
 

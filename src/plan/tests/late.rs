@@ -1,0 +1,64 @@
+//! Nodes that have lacked addresses for too long, by the times in objects alone.
+
+use super::*;
+use crate::plan::forecast::plan_all;
+use crate::view::late;
+
+const POOL: &str = "pool p 10.0.0.0/24 28";
+
+/// The problems after each of these seconds; empty without one.
+#[track_caller]
+fn check(mode: &str, lines: &str, expected: &[(u64, &str)]) {
+    for (seconds, message) in expected {
+        let mut cluster = Cluster::serving(mode, &format!("{POOL}\n{lines}"));
+        cluster.pass(*seconds);
+        let plans = plan_all(&mut cluster.world, Policy::DEFAULT, cluster.now);
+        let problems = late::problems(&cluster.world, &plans, cluster.now.wall);
+        let told: Vec<String> =
+            problems.iter().map(|problem| format!("{}: {}", problem.kind, problem.message)).collect();
+        assert_eq!(told.join("\n"), *message, "after {seconds} s of\n{lines}");
+    }
+}
+
+const IN_VAIN: &str = "the next write is due and does not succeed; see the log and /readyz of the leader";
+
+#[test]
+fn a_node_without_addresses_is_a_problem_after_15_s_whatever_the_planner_intends() {
+    let problem = format!(
+        "NoAddresses: 1 node without addresses, more than 15 s after its carrier was created: {IN_VAIN}"
+    );
+    check("crd v4", "node a 1\nciliumnode a @5", &[(14, ""), (15, &problem), (9999, &problem)]);
+    check("crd v4", "node a 1\nciliumnode a @5 created=20", &[(34, ""), (35, &problem)]);
+    check("cluster-pool v4", "node a 1\nciliumnode a @5", &[(14, ""), (15, &problem)]);
+    check("kubernetes v4", "node a 1", &[(14, ""), (15, &problem)]);
+    check("multi-pool v4", "node a 1\nciliumnode a @5 need=3", &[(14, ""), (15, &problem)]);
+    // Its claim exists, and nothing is published.
+    check("crd v4", "node a 1\nciliumnode a @5\nclaim 10.0.0.0/28 a 1 Held @6", &[(14, ""), (15, &problem)]);
+}
+
+#[test]
+fn a_wait_with_a_name_has_a_bound_of_its_own() {
+    let after = |seconds: u64, why: &str| {
+        format!(
+            "NoAddresses: 1 node without addresses, more than {seconds} s after its carrier was created: {why}"
+        )
+    };
+    let labels = "its Node has an uninitialized taint and may get more labels; see --wait-for-initialization";
+    check("crd v4", "node a 1 uninitialized\nciliumnode a @5", &[(74, ""), (75, &after(75, labels))]);
+    let requests = "its agent requests no addresses; see `ipam-multi-pool-pre-allocation` in cilium-config";
+    check("multi-pool v4", "node a 1\nciliumnode a @5", &[(59, ""), (60, &after(60, requests))]);
+    check("crd v4", "node a 1", &[(9999, "")]);
+    check("crd v4", "node a 1 deleting\nciliumnode a @5", &[(9999, "")]);
+    check("crd v4", "node a 1 label=kubernetes.io/os=windows\nciliumnode a @5", &[(9999, "")]);
+}
+
+#[test]
+fn a_claim_that_its_carrier_lacks_is_a_problem_after_15_s() {
+    let served = "node a 1\nciliumnode a @5 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @6";
+    check("crd v4", served, &[(9999, "")]);
+    let lines = format!("{served}\nclaim 10.0.0.16/28 a 1 Held @6 created=100");
+    let problem = format!(
+        "Unpublished: 1 claim missing on the carrier of the node, more than 15 s after it was made: {IN_VAIN}"
+    );
+    check("crd v4", &lines, &[(114, ""), (115, &problem)]);
+}
