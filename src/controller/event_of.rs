@@ -37,6 +37,8 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::NoPool
         | FindingKind::BlockTooWide
         | FindingKind::UnreadableObject
+        // One event for each cause, not for each node (`report/failures.rs`).
+        | FindingKind::WriteFailed
         | FindingKind::WriteWithoutEffect
         | FindingKind::LeftOverClaims
         | FindingKind::NodeMissing

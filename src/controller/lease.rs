@@ -415,7 +415,8 @@ impl Part {
             }
             (Step::Read | Step::Wait(_), _) | (Step::Take | Step::Renew, None) => (None, false),
         };
-        let lease = lease.map(|lease| record::described(lease, self.lead.last_write()));
+        let lease =
+            lease.map(|lease| record::described(lease, self.lead.last_write(), &self.telemetry.failures()));
         let renewal = lease.as_ref().and_then(record::renew_time).map(str::to_owned);
         let sent = Sent { at, renewal };
         Box::pin(async move {

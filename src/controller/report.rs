@@ -11,6 +11,7 @@ use jiff::SignedDuration;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+use failures::ToldFailures;
 use finding_log::FindingLog;
 use flow::Flow;
 use grants::Grants;
@@ -20,7 +21,6 @@ use without_pool::{PoolWait, WithoutPool};
 
 use super::event_of::{event_of, event_of_block, events_of_status};
 use super::events::{Event, Events, Subject};
-use super::forbidden;
 use super::input::Input;
 use crate::model::finding::{self, Finding, FindingKind};
 use crate::model::freeze::Switch;
@@ -28,7 +28,7 @@ use crate::model::kind::Kind;
 use crate::model::leadership::Leadership;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
-use crate::model::outcome::{Answer, Outcome};
+use crate::model::outcome::Outcome;
 use crate::model::plan::{NodePlan, RoutesPlan, Verdict, Wait};
 use crate::model::request::{Request, Write};
 use crate::model::status::Need;
@@ -47,6 +47,7 @@ use crate::world::World;
 use crate::world::check::Inconsistency;
 
 mod clock_difference;
+mod failures;
 mod finding_log;
 mod flow;
 mod grants;
@@ -83,6 +84,8 @@ pub(super) struct Reporter {
     unreadable: BTreeSet<Finding>,
     /// Findings about writes without effect.
     in_vain: BTreeSet<Finding>,
+    /// The writes that fail, as events have reported them.
+    failures: ToldFailures,
     /// Findings about routes.
     routes: BTreeSet<Finding>,
     /// The finding about the clock of this machine, if there is one.
@@ -118,6 +121,7 @@ impl Reporter {
             without_block: WithoutBlock::default(),
             unreadable: BTreeSet::new(),
             in_vain: BTreeSet::new(),
+            failures: ToldFailures::default(),
             routes: BTreeSet::new(),
             clock: BTreeSet::new(),
             grants: Grants::default(),
@@ -181,6 +185,10 @@ impl Reporter {
         let shown_at = Instant::now();
         self.look_at_world(world, now);
         self.look_at_writes(world, now);
+        for event in self.failures.due(world, &self.telemetry.standing) {
+            self.events.tell(event);
+        }
+        self.telemetry.set_failures(world.failures());
         self.log.summarize();
         // The finding of a write that is not repeated any more is resolved by time alone.
         self.due = (!self.in_vain.is_empty()).then_some(shown_at + IN_VAIN_INTERVAL);
@@ -229,8 +237,8 @@ impl Reporter {
         self.changed();
     }
 
-    /// A request has an outcome, which has not entered `world` yet.
-    pub(super) fn finished(&mut self, world: &World, outcome: &Outcome) {
+    /// A request has an outcome, which has not entered the world yet.
+    pub(super) fn finished(&mut self, outcome: &Outcome) {
         if let Some(kind) = self.lag.finished(outcome, Instant::now()) {
             self.telemetry.metrics.watch_lagged(kind, Duration::ZERO);
         }
@@ -240,21 +248,6 @@ impl Reporter {
             && let Some((need, took)) = self.grants.published(&publication.node, Instant::now())
         {
             self.telemetry.metrics.granted(need, took);
-        }
-        let (Request::Write(write), Answer::Refused(..)) = (&outcome.request, &outcome.answer) else {
-            return;
-        };
-        let subject = match (write.pool(), write.node()) {
-            (Some(pool), _) => {
-                world.pool_object(pool).map(|object| Subject::Pool(pool.clone(), object.uid.clone()))
-            }
-            (_, Some(node)) => world.node_uid(node).map(|uid| Subject::Node(node.clone(), uid.clone())),
-            (_, None) => None,
-        };
-        let event =
-            subject.and_then(|subject| forbidden::event_of_write(&self.telemetry.standing, write, subject));
-        if let Some(event) = event {
-            self.events.tell(event);
         }
     }
 

@@ -315,7 +315,7 @@ impl Loop {
             Input::Rib(outcome) => self.world.finish_rib(outcome, self.clock.now()),
             Input::RibNews(news) => self.world.observe_rib(news),
             Input::Finished(outcome) => {
-                self.reporter.finished(&self.world, &outcome);
+                self.reporter.finished(&outcome);
                 if outcome.took_effect() && matches!(outcome.request, Request::Write(_)) {
                     self.executor.clients.lead.has_written(self.clock.now().wall);
                 }

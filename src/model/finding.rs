@@ -67,6 +67,8 @@ stable_names! {
         StrayBlock,
         /// A node has no addresses, and its agent requests none.
         NothingRequested,
+        /// The server has refused a write for a while, or has not answered it.
+        WriteFailed,
         /// The server accepts a write repeatedly, and another writer undoes it.
         WriteWithoutEffect,
         /// Nodes with one block for life hold claims of blocks that they do not have.

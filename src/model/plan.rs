@@ -399,8 +399,8 @@ impl NodePlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum PoolPlan {
-    /// It was not looked at: the pool is unknown, the controller may not write, or a request about the pool is in
-    /// flight.
+    /// It was not looked at: the pool is unknown, the controller may not write, a request about the pool is in flight,
+    /// or its writes fail and it is not its turn.
     Unchanged,
     /// It was looked at, and its status is right.
     UpToDate,

@@ -240,6 +240,29 @@ impl Write {
         }
     }
 
+    /// What it does, for all objects of a kind, as RBAC says it: `create NodeIPBlock`.
+    #[must_use]
+    pub fn action(&self) -> String {
+        let verb = match self {
+            Self::CreateClaim(_) | Self::CreateCiliumNode(_) => "create",
+            Self::UpdateClaim(update) if update.change == ClaimChange::Delete => "delete",
+            Self::PoolStatus(_) | Self::ClaimStatus(_) => "patch the status of",
+            Self::UsageQuery(UsageQuery { change, .. }) | Self::Withdraw(Withdrawal { change, .. })
+                if change.is_of_status() =>
+            {
+                "patch the status of"
+            }
+            Self::UpdateClaim(_)
+            | Self::Publish(_)
+            | Self::BumpVersion(_)
+            | Self::UsageQuery(_)
+            | Self::Withdraw(_)
+            | Self::PoolFinalizers(_) => "patch",
+            Self::PodIpPool(_) | Self::Frr(_) => "write",
+        };
+        format!("{verb} {}", self.target().object().0.as_str())
+    }
+
     /// The pool whose plan contains it.
     #[must_use]
     pub const fn pool(&self) -> Option<&PoolName> {

@@ -106,6 +106,8 @@ stable_names! {
         Exhausted,
         /// A node that joins now gets no block, because the CiliumPodIPPool does not fit.
         PodIPPoolUnfit,
+        /// It would serve, and the API server refuses writes for its nodes, or does not answer them.
+        WritesFail,
         /// It would serve, and the controller is passive.
         Passive,
         /// It would serve, and writes are frozen.
@@ -178,6 +180,7 @@ impl ConditionReason {
             | Self::FamilyMissing
             | Self::Exhausted
             | Self::PodIPPoolUnfit
+            | Self::WritesFail
             | Self::Passive
             | Self::Frozen
             | Self::UnsupportedCilium => (ConditionType::Ready, false),

@@ -91,9 +91,12 @@ fn await_answers(world: &World, draft: &mut Draft) -> Step {
 }
 
 fn await_end_of_pause(world: &World, publisher: &Publisher, draft: &mut Draft) -> Step {
-    let pause = world.serving(&draft.node).and_then(|serving| serving.pause.later_than(draft.now));
-    let Some(until) = pause else { return NEXT };
-    draft.wake_at(until);
+    let Some(pause) = world.serving(&draft.node).map(|serving| serving.pause) else { return NEXT };
+    let until = pause.later_than(draft.now);
+    if until.is_none() && !pause.awaits_turn() {
+        return NEXT;
+    }
+    until.into_iter().for_each(|until| draft.wake_at(until));
     draft.unmet = unmet(world, publisher, draft);
     ControlFlow::Break(Made::Waits(Wait::Pause))
 }

@@ -79,6 +79,8 @@ stable_names! {
         FreezeEnded,
         /// The API server forbids a write for the Node or the pool.
         WriteForbidden,
+        /// A write for the Node or the pool fails for another reason.
+        WriteFailed,
         /// The API server forbids the controller to list or watch a kind.
         ReadForbidden,
     }
@@ -123,6 +125,7 @@ impl EventReason {
             | Self::Passive
             | Self::Frozen
             | Self::WriteForbidden
+            | Self::WriteFailed
             | Self::ReadForbidden => EventType::Warning,
         }
     }
@@ -161,7 +164,7 @@ impl EventReason {
             | Self::Passive
             | Self::Frozen
             | Self::FreezeEnded => "Report",
-            Self::WriteForbidden => "Write",
+            Self::WriteForbidden | Self::WriteFailed => "Write",
             Self::ReadForbidden => "Watch",
         }
     }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::connections::{converse, serve_clients};
 use super::readiness::Readiness;
 use super::{Telemetry, heartbeat, metrics};
+use crate::model::failure::Failure;
 use crate::model::freeze::Switch;
 use crate::page;
 
@@ -38,8 +39,8 @@ async fn livez(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
 }
 
 /// 200 if the controller serves, frozen or not; 503 with the reason if it does not serve yet, or may not. A standby
-/// names the leader first. Then a line per switch of the freeze that is on, per kind that is not followed, and per
-/// forbidden request. The last lines name the tasks that the controller skips although it serves.
+/// names the leader first. Then a line per switch of the freeze that is on, per kind that is not followed, per
+/// forbidden request, and per write that fails. The last lines name the tasks that the controller skips although it serves.
 async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     let (code, mut text) = answer(match telemetry.readiness() {
         Readiness::Ready => Ok(()),
@@ -54,6 +55,7 @@ async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
         .into_iter()
         .chain(frozen)
         .chain(telemetry.standing.lines())
+        .chain(telemetry.failures().iter().map(Failure::told))
         .chain(telemetry.remarks())
     {
         text.push_str(&line);

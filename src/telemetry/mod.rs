@@ -25,6 +25,7 @@ use readiness::Readiness;
 use serving::NotServing;
 use standing::Standing;
 
+use crate::model::failure::Failure;
 use crate::model::freeze::{Freeze, Switch};
 
 /// The state that the controller writes and the HTTP endpoints show.
@@ -41,6 +42,7 @@ pub struct Telemetry {
     readiness: watch::Sender<Readiness>,
     freeze: watch::Sender<Freeze>,
     remarks: watch::Sender<Vec<String>>,
+    failures: watch::Sender<Vec<Failure>>,
     leader: watch::Sender<Leader>,
 }
 
@@ -56,6 +58,7 @@ impl Telemetry {
             readiness: watch::Sender::new(Readiness::NotReady("starting".to_owned())),
             freeze: watch::Sender::default(),
             remarks: watch::Sender::default(),
+            failures: watch::Sender::default(),
             leader: watch::Sender::new(Leader::Unelected),
         }
     }
@@ -97,6 +100,17 @@ impl Telemetry {
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         self.remarks.borrow().clone()
+    }
+
+    /// Sets the writes that fail.
+    pub fn set_failures(&self, failures: Vec<Failure>) {
+        self.failures.send_replace(failures);
+    }
+
+    /// The writes that fail, for `/readyz` and for the Lease.
+    #[must_use]
+    pub fn failures(&self) -> Vec<Failure> {
+        self.failures.borrow().clone()
     }
 
     /// Sets who leads.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::agents;
 use super::drains;
+use super::failures;
 use super::holders::{self, Holders};
 use super::pod_ip_pools;
 use super::remedy::Remedy;
@@ -141,6 +142,11 @@ fn ready(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Explai
     if reason == ConditionReason::Serving && world.freeze().is_on(Switch::Writes) {
         let message = "writes are frozen: nodes get no blocks; see the condition Frozen";
         return (ConditionReason::Frozen, message.to_owned());
+    }
+    if reason == ConditionReason::Serving
+        && let Some(failure) = failures::of_pool(world, &pool.name)
+    {
+        return (ConditionReason::WritesFail, format!("nodes wait for their blocks: {}", failure.told()));
     }
     (reason, message)
 }

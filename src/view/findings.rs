@@ -1,6 +1,6 @@
 //! The findings that follow from the whole world, and from no decision about a node. Knows neither log nor metrics.
 
-use super::{free, in_the_way, left_over, pod_ip_pools};
+use super::{failures, free, in_the_way, left_over, pod_ip_pools};
 use crate::model::finding::Finding;
 use crate::world::World;
 
@@ -8,6 +8,7 @@ use crate::world::World;
 pub fn of_world(world: &World) -> impl Iterator<Item = Finding> {
     free::findings(world)
         .into_iter()
+        .chain(failures::findings(world))
         .chain(pod_ip_pools::findings(world))
         .chain(in_the_way::findings(world))
         .chain(left_over::finding(world))

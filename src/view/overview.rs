@@ -236,13 +236,15 @@ fn problems(
     }));
     let of_world: Vec<Finding> = findings::of_world(world).collect();
     let of_plans = plans.values().flat_map(|plan| &plan.findings);
-    let mut by_kind: BTreeMap<FindingKind, Vec<&Finding>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<(FindingKind, Option<&str>), Vec<&Finding>> = BTreeMap::new();
     let wrong = of_plans.chain(&of_world).filter(|finding| finding.kind.is_wrong());
     for finding in wrong.filter(|finding| is_wanted(finding.kind.as_str(), &finding.name)) {
-        by_kind.entry(finding.kind).or_default().push(finding);
+        // Each cause is a problem of its own.
+        let cause = (finding.kind == FindingKind::WriteFailed).then_some(finding.message.as_str());
+        by_kind.entry((finding.kind, cause)).or_default().push(finding);
     }
     let mut of_kinds: Vec<Problem> =
-        by_kind.into_iter().map(|(kind, findings)| of_findings(kind, &findings)).collect();
+        by_kind.into_iter().map(|((kind, _), findings)| of_findings(kind, &findings)).collect();
     of_kinds.sort_by_key(|problem| std::cmp::Reverse(problem.subjects.len()));
     found.extend(of_kinds);
     // Pods run on these nodes.

@@ -13,6 +13,7 @@ pub mod cilium_group;
 pub mod cilium_node;
 pub mod crds;
 pub mod freeze;
+pub mod failures;
 pub mod frr;
 pub mod gobgp;
 pub mod import;

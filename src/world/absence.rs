@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::beside_claims::addresses_of;
 use super::node_entries::NodeEntry;
-use super::{LostClaim, SeenCooling, World};
+use super::{LostClaim, SeenCooling, Waiter, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::kind::Kind;
@@ -148,6 +148,7 @@ impl World {
         }
         if let Some(before) = self.pools.remove(name) {
             self.pool_writes.remove(name);
+            self.forget_failures(&Waiter::Pool(name.clone()));
             self.pool_changed(name, Some(&before));
             self.agenda.forget_pool(name);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::absence::Departure;
 use super::absorb::Source;
+use super::failures::Next;
 use super::pause::Cause;
 use super::{NodeRead, Remembered, World};
 use crate::ledger::Occupant;
@@ -21,6 +22,7 @@ impl World {
     /// Takes in the outcome of a request.
     pub fn finish(&mut self, outcome: Outcome, now: Now) {
         let effect = outcome.effect();
+        let took_effect = outcome.took_effect();
         let Outcome { request, answer, seen } = outcome;
         let (target, node) = (request.target(), request.node().cloned());
         let sent = self.in_flight.remove(&target);
@@ -85,10 +87,16 @@ impl World {
             Seen::ClaimsOf { revision, claims, unreadable } => {
                 if let Some(node) = &node {
                     self.observe_claims_of(node, revision, claims, unreadable);
-                    self.remember_of(node).claims_read_for = sent.and_then(|sent| sent.reads_claims_for);
+                    self.remember_of(node).claims_read_for =
+                        sent.as_ref().and_then(|sent| sent.reads_claims_for.clone());
                 }
             }
         }
+        let sent_at = sent.as_ref().map_or(now.uptime, |sent| sent.at);
+        let next = match &request {
+            Request::Write(write) => self.note_failure(write, &answer, took_effect, sent_at, now),
+            Request::Read(_) => Next::Own,
+        };
         let is_read = matches!(request, Request::Read(_));
         let taught_nothing = is_read
             && matches!(&target, Target::CiliumNode(name)
@@ -106,6 +114,7 @@ impl World {
                 // The node keeps blocks for longer. Other waits for this read have their own time
                 // (`plan/released_by_agent.rs`).
                 (Some(_), Request::Read(Read::PodsOf(..))) => {}
+                (Some(_), _) if next == Next::Turn => serving.pause.await_turn(),
                 (Some(cause), _) => serving.pause.lengthen(cause, now),
                 (None, Request::Write(write)) => writes.accepted(write, effect, &mut serving.pause, now),
                 // The world knows that the result is overtaken. The watch will show the change.
@@ -120,6 +129,7 @@ impl World {
             if self.pools.contains_key(&pool) {
                 let (pause, writes) = self.pool_writes.entry(pool.clone()).or_default();
                 match (failed, &request) {
+                    (Some(_), _) if next == Next::Turn => pause.await_turn(),
                     (Some(cause), _) => pause.lengthen(cause, now),
                     (None, Request::Write(write)) => writes.accepted(write, effect, pause, now),
                     (None, Request::Read(_)) => {}

@@ -91,6 +91,9 @@ pub enum Memory {
     /// How long it waits because its writes are not applied.
     #[error("a pause")]
     Pause,
+    /// A write of it that fails.
+    #[error("a failure")]
+    Failure,
     /// When its status was last looked at.
     #[error("a read of its status")]
     StatusLook,
@@ -214,6 +217,7 @@ impl World {
             self.waiting.nodes().chain(self.waiting.passive_waiters()).map(|node| (node, Memory::Waiting)),
         );
         memories.extend(self.agenda.nodes_to_wake().map(|node| (node, Memory::Wake)));
+        memories.extend(self.failing_nodes().map(|node| (node, Memory::Failure)));
         memories.retain(|(node, _)| self.is_gone(node));
         let orphans = self
             .entries
@@ -224,6 +228,7 @@ impl World {
 
         let mut of_pools: BTreeSet<(&PoolName, Memory)> = BTreeSet::new();
         of_pools.extend(self.pool_writes.keys().map(|pool| (pool, Memory::Pause)));
+        of_pools.extend(self.failing_pools().map(|pool| (pool, Memory::Failure)));
         of_pools.extend(self.agenda.pools_to_wake().map(|pool| (pool, Memory::Wake)));
         of_pools.extend(self.agenda.status_looked_at.keys().map(|pool| (pool, Memory::StatusLook)));
         of_pools.extend(self.agenda.deletion_seen_at.keys().map(|pool| (pool, Memory::Deletion)));

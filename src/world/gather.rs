@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::World;
 use super::agenda::Agenda;
 use super::agents::Agents;
+use super::failures::Failures;
 use super::looks::Looks;
 use super::node_configs::NodeConfigs;
 use super::node_entries::NodeEntries;
@@ -160,6 +161,8 @@ impl Gathering {
             remaining: BTreeMap::new(),
             pool_writes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
+            failures: Failures::default(),
+            noted_failures: Vec::new(),
             agenda: Agenda::default(),
             waiting: Waiting::default(),
             contradiction: None,

@@ -219,4 +219,6 @@ pub(super) struct Sent {
     pub(super) creates: Option<(Cidr, PoolName)>,
     /// If it reads all claims of the node: the carrier of the node that was known when it was sent.
     pub(super) reads_claims_for: Option<Uid>,
+    /// When it was sent.
+    pub(super) at: Duration,
 }

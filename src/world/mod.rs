@@ -19,6 +19,7 @@ mod beside_claims;
 pub mod check;
 mod dependents;
 pub mod exporter;
+mod failures;
 pub mod frr;
 pub mod gobgp;
 mod index;
@@ -48,6 +49,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
+use crate::model::failure::Failure;
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::leadership::Leadership;
@@ -66,6 +68,7 @@ use agents::Agents;
 pub use agents::RunningAgent;
 use applied::Writes;
 use exporter::Exporter;
+use failures::{Failures, Waiter};
 use looks::Looks;
 pub use memory::{KnownClaim, LostClaim, Serving};
 use memory::{NodeRead, Remembered, SeenCooling, SeenRemaining, Sent};
@@ -117,6 +120,10 @@ pub struct World {
     /// How long each pool waits because its writes are not applied, and the last writes to it.
     pool_writes: BTreeMap<PoolName, (Pause, Writes)>,
     in_flight: BTreeMap<Target, Sent>,
+    /// The writes that fail.
+    failures: Failures,
+    /// Those of another process, as its Lease says.
+    noted_failures: Vec<Failure>,
     agenda: Agenda,
     /// The nodes that wait for a block, by pool.
     waiting: Waiting,
@@ -208,6 +215,9 @@ impl World {
     pub fn set_leadership(&mut self, leadership: Leadership) {
         if self.leadership != leadership {
             self.leadership = leadership;
+            // The leader has failures of its own. Whoever leads next starts anew.
+            let waiters = self.failures.clear();
+            self.release_waiters(waiters);
             // The writes of the other exporter carry versions.
             if let Some(Exporter::Gobgp(gobgp)) = &mut self.exporter {
                 gobgp.forget();

@@ -2,7 +2,8 @@
 //!
 //! Knows no objects and no reasons: its owner reports the outcome of each write. Keeps one invariant: in a row of
 //! failed writes only the second is sent at once, and the waits between the others grow. A row is over after a success,
-//! or if nothing is left to write: another replica may have done it.
+//! or if nothing is left to write: another replica may have done it. A write that fails for a cause which others may
+//! share waits for its turn instead (`failures`).
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(30);
 pub struct Pause {
     failures: u32,
     until: Option<Duration>,
+    awaits_turn: bool,
 }
 
 impl Pause {
@@ -28,6 +30,12 @@ impl Pause {
     #[must_use]
     pub fn later_than(self, now: Now) -> Option<Duration> {
         self.until.filter(|until| *until > now.uptime)
+    }
+
+    /// Whether nothing may be written before it is the turn of this node or pool. Then it is decided again.
+    #[must_use]
+    pub const fn awaits_turn(self) -> bool {
+        self.awaits_turn
     }
 
     /// The number of failed writes in a row.
@@ -52,6 +60,17 @@ impl Pause {
     pub(super) fn lengthen_in_vain(&mut self, n_in_vain: u32, now: Now) {
         self.failures = self.failures.max(n_in_vain.saturating_sub(1));
         self.lengthen(Cause::Nothing, now);
+    }
+
+    /// A write was not applied, for a cause that others may share.
+    pub(super) fn await_turn(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.awaits_turn = true;
+    }
+
+    /// It is the turn of this node or pool.
+    pub(super) fn take_turn(&mut self) {
+        self.awaits_turn = false;
     }
 
     /// A write was not applied.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::node_entries::NodeEntry;
 use super::pause::Pause;
-use super::{Remembered, SeenCooling, Sent, World};
+use super::{Remembered, SeenCooling, Sent, Waiter, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{ClaimState, Reason};
 use crate::model::leadership::Leadership;
@@ -90,13 +90,17 @@ impl World {
     /// The next time that changes something by itself.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
-        self.agenda.next_wake().into_iter().chain(self.waiting.next_look()).min()
+        let turn = self.failures.next_turn();
+        self.agenda.next_wake().into_iter().chain(self.waiting.next_look()).chain(turn).min()
     }
 
     /// Time has passed: decisions that waited for it are due.
     pub fn advance(&mut self, now: Now) {
         let due = self.agenda.advance(now.uptime);
         self.mark_nodes(due);
+        for waiter in self.failures.take_turns(now.uptime) {
+            self.take_turn(&waiter);
+        }
         self.look_on(now.uptime);
     }
 
@@ -124,6 +128,7 @@ impl World {
         if plan.saw_everything() && plan.requests().is_empty() {
             // Another replica may have done it; there is nothing to retry.
             self.remember_of(&plan.node).serving.pause.end();
+            self.forget_failures(&Waiter::Node(plan.node.clone()));
         }
         if plan.too_many_drains {
             self.pace.stopped.get_or_insert(now.uptime);
@@ -185,6 +190,7 @@ impl World {
                 if let Some((pause, _)) = self.pool_writes.get_mut(pool) {
                     pause.end();
                 }
+                self.forget_failures(&Waiter::Pool(pool.clone()));
             }
             PoolPlan::Later(wake) => self.agenda.wake_pool(pool, *wake),
             PoolPlan::Write(writes) => {
@@ -218,7 +224,7 @@ impl World {
             }
             Request::Write(_) | Request::Read(_) => (None, None),
         };
-        let sent = Sent { node: request.node().cloned(), creates, reads_claims_for };
+        let sent = Sent { node: request.node().cloned(), creates, reads_claims_for, at: now.uptime };
         self.in_flight.insert(request.target(), sent);
         let Request::Write(write) = request else {
             return;
@@ -323,6 +329,7 @@ impl World {
             self.entries.remove(node);
             self.agenda.forget_node(node);
             self.waiting.forget(node);
+            self.forget_failures(&Waiter::Node(node.clone()));
         }
     }
 

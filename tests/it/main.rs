@@ -54,6 +54,7 @@ mod pools;
 mod preflight;
 mod real_agent;
 mod reclaim;
+mod refused;
 mod replicas;
 mod restored;
 mod returning;

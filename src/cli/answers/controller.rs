@@ -3,6 +3,8 @@
 //!
 //! Reads the Lease and the Pods; the rest is in the world.
 
+use std::time::Duration;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -12,10 +14,16 @@ use super::replicas::{OUR_PODS, Replicas};
 use super::{Access, Listed, Live};
 use crate::controller::client::Clients;
 use crate::controller::lease;
+use crate::model::counted::counted;
+use crate::model::failure::Failure;
 use crate::model::freeze::Switch;
 use crate::model::time::Timestamp;
 use crate::publisher::Mode;
 use crate::view::overview::Problem;
+use crate::wire::failures::{self, FAILING_WRITES};
+
+/// An answer that takes this long explains why the Lease can't be renewed in time.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// The kind of the problem that no controller leads.
 pub(super) const NO_LEADER: &str = "NoLeader";
@@ -43,16 +51,13 @@ pub(super) struct Controller {
 
 impl Controller {
     pub(super) async fn of(listed: &Listed, access: &Access) -> Self {
-        let (namespace, found, replicas) = match &listed.live {
+        let (namespace, replicas) = match &listed.live {
             Live::Cluster(clients) => {
-                let namespace = access.cilium_namespace.as_str();
-                let lease = read_lease(clients, namespace).await;
-                (namespace, lease, read_replicas(clients, &access.namespace).await)
+                (access.cilium_namespace.as_str(), read_replicas(clients, &access.namespace).await)
             }
-            Live::Files { lease, cilium_namespace, replicas, .. } => {
-                (cilium_namespace.as_str(), (**lease).clone(), *replicas)
-            }
+            Live::Files { cilium_namespace, replicas, .. } => (cilium_namespace.as_str(), *replicas),
         };
+        let found = &listed.lease;
         let now = listed.now.wall;
         let name = format!("Lease {namespace}/{}", lease::NAME);
         let annotation = |key: &str| {
@@ -61,7 +66,7 @@ impl Controller {
         };
         let version = annotation(lease::VERSION);
         let last_write = annotation(lease::LAST_WRITE).and_then(|at| at.parse().ok());
-        let (leader, lease, is_led) = match &found {
+        let (leader, lease, is_led) = match found {
             Ok(Some(lease)) => of_lease(lease, now),
             Ok(None) => (None, format!("no leader: {name} does not exist"), false),
             Err(why) => (None, format!("leader unknown: {why}"), true),
@@ -76,10 +81,19 @@ impl Controller {
         let problem = |kind, message: String| Problem { kind, subjects: Vec::new(), message, next: None };
         let mut problems = Vec::new();
         if !is_led {
-            let message = format!(
-                "no controller is running, and nodes get no more blocks ({lease}): kubectl -n {namespace} get \
-                 pods -l {OUR_PODS}"
-            );
+            let pods = format!("kubectl -n {} get pods -l {OUR_PODS}", access.namespace);
+            let message = match replicas {
+                None => {
+                    format!("no controller is running, and nodes get no more blocks ({lease}): {pods}")
+                }
+                Some(replicas) => format!(
+                    "no replica leads, and nodes get no more blocks ({lease}; {} and {} ready{}): /readyz and the log \
+                     of each replica have the cause: {pods}",
+                    counted(replicas.all, "replica"),
+                    replicas.ready,
+                    slow(listed.lease_took)
+                ),
+            };
             problems.push(problem(NO_LEADER, message));
         }
         if let Err(why) = &mode {
@@ -90,8 +104,17 @@ impl Controller {
     }
 }
 
+/// The writes that fail, as the leader has noted them; none if no replica leads.
+pub(super) fn failures(lease: &Lease, now: Timestamp) -> Vec<Failure> {
+    let note = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(FAILING_WRITES));
+    match note {
+        Some(note) if of_lease(lease, now).2 => failures::read(note),
+        Some(_) | None => Vec::new(),
+    }
+}
+
 /// The Lease of the controller, or why it is not known.
-async fn read_lease(clients: &Clients, namespace: &str) -> Result<Option<Lease>, String> {
+pub(super) async fn read_lease(clients: &Clients, namespace: &str) -> Result<Option<Lease>, String> {
     let api: Api<Lease> = Api::namespaced(clients.reads.clone(), namespace);
     let name = format!("Lease {namespace}/{}", lease::NAME);
     match tokio::time::timeout(clients.timeout, api.get_opt(lease::NAME)).await {
@@ -109,6 +132,14 @@ async fn read_replicas(clients: &Clients, namespace: &str) -> Option<Replicas> {
     let ours = ListParams::default().labels(OUR_PODS);
     let pods = tokio::time::timeout(clients.timeout, api.list(&ours)).await;
     Replicas::of(&pods.ok()?.ok()?.items)
+}
+
+/// That the API server is slow, if it is.
+fn slow(took: Duration) -> String {
+    if took < SLOW {
+        return String::new();
+    }
+    format!("; answers of the API server take {} s", took.as_secs())
 }
 
 /// Who holds a Lease, a sentence about it, and whether its holder is at work.

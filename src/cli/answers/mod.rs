@@ -163,6 +163,10 @@ struct Listed {
     world: World,
     plans: Vec<NodePlan>,
     now: Now,
+    /// The Lease of the controller; an error says that it is unknown.
+    lease: Result<Option<Lease>, String>,
+    /// How long its answer took.
+    lease_took: Duration,
 }
 
 /// The exit code of a command. An error is one sentence on standard error.
@@ -203,8 +207,19 @@ impl Source {
     /// Reads everything, and decides for each node.
     async fn list(&self) -> anyhow::Result<Listed> {
         let (live, mut world, now) = self.read().await?;
+        let began = tokio::time::Instant::now();
+        let lease = match &live {
+            Live::Cluster(clients) => {
+                controller::read_lease(clients, &self.cluster.access.cilium_namespace).await
+            }
+            Live::Files { lease, .. } => (**lease).clone(),
+        };
+        let lease_took = began.elapsed();
+        if let Ok(Some(lease)) = &lease {
+            world.suppose_failures(controller::failures(lease, now.wall));
+        }
         let plans = plan_all(&mut world, Policy::DEFAULT, now);
-        Ok(Listed { live, world, plans, now })
+        Ok(Listed { live, world, plans, now, lease, lease_took })
     }
 
     fn namespaces(&self) -> Namespaces {

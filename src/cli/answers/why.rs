@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 
 use super::{Cluster, Listed, Source, Verdict, block_on, fields};
 use crate::model::claim::block_name;
+use crate::model::finding::FindingKind;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
 use crate::model::plan::{self, NodePlan, WhyNot};
 use crate::model::request::Request;
 use crate::plan::{why_no_block, why_no_pool};
-use crate::view::who;
+use crate::view::{failures, late, who};
 
 /// Explain one node: its labels, its pools and their verdicts, its blocks, and the reason why it waits.
 ///
@@ -93,6 +94,7 @@ impl Reason {
             {
                 waits.push(wait.to_string());
             }
+            waits.extend(late::of_node(world, plan, listed.now.wall));
             // Those of other pools are in the sentence about the pools of the node.
             let asked =
                 plan.refusals.iter().filter(|refusal| !matches!(refusal.reason, WhyNot::NotSelected(_)));
@@ -100,6 +102,9 @@ impl Reason {
             let wrong = plan.findings.iter().filter(|finding| finding.kind.is_wrong());
             findings =
                 wrong.map(|finding| format!("{}: {}", finding.kind.as_str(), finding.message)).collect();
+            let kind = FindingKind::WriteFailed.as_str();
+            let failures = failures::of_node(world, plan);
+            findings.extend(failures.iter().map(|failure| format!("{kind}: {}", failure.told())));
             next = plan.requests().iter().map(step).collect();
         }
         Some(Self {

@@ -11,7 +11,9 @@ use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Map, Value, json};
 
 use super::decision::Record;
+use crate::model::failure::Failure;
 use crate::model::time::Timestamp;
+use crate::wire::failures::{self, FAILING_WRITES};
 
 /// The annotation with the time of the leader's last write, for `cilium-node-ipam status`.
 pub const LAST_WRITE: &str = "nodeipam.io/last-write";
@@ -49,8 +51,16 @@ pub(super) fn created(name: &str, own: &str, duration: Duration, now: Timestamp)
 }
 
 /// The same Lease with annotations about its holder, for people. No process decides by them.
-pub(super) fn described(mut lease: DynamicObject, last_write: Option<Timestamp>) -> DynamicObject {
+pub(super) fn described(
+    mut lease: DynamicObject,
+    last_write: Option<Timestamp>,
+    failures: &[Failure],
+) -> DynamicObject {
     let annotations = lease.metadata.annotations.get_or_insert_default();
+    match failures::noted(failures) {
+        Some(note) => drop(annotations.insert(FAILING_WRITES.to_owned(), note)),
+        None => drop(annotations.remove(FAILING_WRITES)),
+    }
     annotations.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     if let Some(at) = last_write {
         annotations.insert(LAST_WRITE.to_owned(), at.strftime("%FT%TZ").to_string());
@@ -162,12 +172,12 @@ mod tests {
 
     #[test]
     fn the_last_write_stays_until_its_holder_writes_again() {
-        let first = described(lease(&json!({})), Some(at(9)));
+        let first = described(lease(&json!({})), Some(at(9)), &[]);
         let annotation =
             |lease: &DynamicObject| lease.metadata.annotations.clone().unwrap()[LAST_WRITE].clone();
         assert_eq!(annotation(&first), "1970-01-01T00:00:09Z");
-        assert_eq!(annotation(&described(first.clone(), None)), "1970-01-01T00:00:09Z");
-        assert_eq!(annotation(&described(first, Some(at(10)))), "1970-01-01T00:00:10Z");
+        assert_eq!(annotation(&described(first.clone(), None, &[])), "1970-01-01T00:00:09Z");
+        assert_eq!(annotation(&described(first, Some(at(10)), &[])), "1970-01-01T00:00:10Z");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::super::waits::REPEAT;
 use super::without_block::PATIENCE as MOMENT;
 use super::without_pool::PATIENCE;
 use super::*;
-use crate::model::outcome::Seen;
+use crate::model::outcome::{Answer, Seen};
 use crate::model::plan::{Scope, Verdict, Wait};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::request::Read;

@@ -8,11 +8,11 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
 use crate::model::plan::NodePlan;
 use crate::model::surroundings::Surroundings;
-use crate::view::pod_ip_pools;
+use crate::view::{failures, pod_ip_pools};
 use crate::world::World;
 
 pub(super) fn look(world: &World, plans: &[NodePlan], found: &mut Found) {
-    let of_world: Vec<Finding> = pod_ip_pools::findings(world).collect();
+    let of_world: Vec<Finding> = pod_ip_pools::findings(world).chain(failures::findings(world)).collect();
     let mut by_kind: BTreeMap<FindingKind, Vec<&Finding>> = BTreeMap::new();
     for finding in plans.iter().flat_map(|plan| &plan.findings).chain(&of_world) {
         by_kind.entry(finding.kind).or_default().push(finding);
@@ -77,6 +77,7 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         | FindingKind::NoPool
         | FindingKind::NothingRequested => Check::NodeFinding,
         FindingKind::UnfitPodIPPool
+        | FindingKind::WriteFailed
         | FindingKind::WriteWithoutEffect
         | FindingKind::ReclaimStopped
         | FindingKind::AgentMissing
