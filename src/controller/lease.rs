@@ -296,8 +296,10 @@ impl Part {
         self.telemetry.set_leader(if self.lead.holds() {
             Leader::This
         } else {
+            // A holder that has not renewed its Lease in time does not lead, even if no other can take it over.
+            let is_led = self.sight.is_led_by_another(&self.own.name, self.election.timing, self.now());
             match self.sight.holder() {
-                Some(holder) if holder != self.own.name => Leader::Other(holder.to_owned()),
+                Some(holder) if is_led => Leader::Other(holder.to_owned()),
                 Some(_) | None => Leader::Nobody,
             }
         });
@@ -322,6 +324,7 @@ impl Part {
         if self.sight.is_led_by_another(&self.own.name, timing, now) {
             // This process writes no Lease while another replica leads, so it would never learn that the right is back.
             self.telemetry.standing.forget(LEASES);
+            self.telemetry.standing.lease_settled();
         }
         if self.sight.holder() != before.as_deref() {
             info!(holder = self.sight.holder().unwrap_or("nobody"), "the Lease {NAME} has another holder");
@@ -354,6 +357,8 @@ impl Part {
                         // A webhook may change the written Lease; without a rest each write would follow the last at
                         // once.
                         self.rests_until = applied.at + timing.retry_period();
+                        let why = "the server accepts it and stores another: a webhook or another process changes it";
+                        self.telemetry.standing.lease_failed(why.to_owned());
                     }
                 }
             }
@@ -363,10 +368,14 @@ impl Part {
                 // The first time another replica was faster. After that something refuses every write, such as a
                 // webhook.
                 if self.n_moved > 1 {
+                    let why =
+                        "each write conflicts (409): another process changes it, or a webhook refuses it";
+                    self.telemetry.standing.lease_failed(why.to_owned());
                     self.rests_until = sent.at + timing.retry_period();
                 }
             }
             Answer::Failed(why) => {
+                self.telemetry.standing.lease_failed(why.clone());
                 if self.has_complained {
                     debug!(why, "request for Lease {NAME} failed");
                 } else {
@@ -398,6 +407,7 @@ impl Part {
             info!(identity = self.own.name, "leading");
         }
         self.n_moved = 0;
+        self.telemetry.standing.lease_settled();
         self.own.renewed = Some(at);
         self.lead.lasts_until(self.began + ends);
     }

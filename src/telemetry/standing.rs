@@ -18,6 +18,12 @@ use crate::wire::freeze;
 /// sooner.
 pub const LONGEST_LAPSE: Duration = Duration::from_secs(60);
 
+/// How long the Lease can't be written before a line says so. A renewal may fail once.
+const UNWRITTEN_FROM: Duration = Duration::from_secs(10);
+
+/// An answer that takes this long explains why the Lease can't be renewed in time.
+const SLOW: Duration = Duration::from_secs(2);
+
 /// A ConfigMap that the process follows beside the kinds of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FollowedConfigMap {
@@ -140,6 +146,22 @@ struct Lapse {
 struct State {
     lapses: BTreeMap<&'static str, Lapse>,
     forbidden: BTreeMap<Right, Instant>,
+    /// The time in which this process can't write the Lease, although it should.
+    unwritten: Option<Lapse>,
+    /// How long the last answer took.
+    answer_took: Duration,
+}
+
+impl State {
+    /// That the Lease can't be written, for how long, and why.
+    fn unwritten(&self) -> Option<(Duration, String)> {
+        let Lapse { since, why } = self.unwritten.as_ref()?;
+        let slow = (self.answer_took >= SLOW)
+            .then(|| format!("; answers of the API server take {} s", self.answer_took.as_secs()));
+        let (lasted, why) = (since.elapsed(), why.as_deref().unwrap_or("it was never tried"));
+        let text = format!("the Lease can't be written for {} s, because {why}", lasted.as_secs());
+        Some((lasted, text + &slow.unwrap_or_default()))
+    }
 }
 
 /// The relation of the process to the API server. Clones share it.
@@ -196,6 +218,23 @@ impl Standing {
         self.heard.send_replace(Instant::now());
     }
 
+    /// The last answer took so long.
+    pub fn note_time(&self, took: Duration) {
+        self.state.send_modify(|state| state.answer_took = took);
+    }
+
+    /// A write of the Lease by this process has failed, for this reason.
+    pub fn lease_failed(&self, why: String) {
+        self.state.send_modify(|state| {
+            state.unwritten.get_or_insert(Lapse { since: Instant::now(), why: None }).why = Some(why);
+        });
+    }
+
+    /// This process has written the Lease, or need not write it now.
+    pub fn lease_settled(&self) {
+        self.state.send_if_modified(|state| state.unwritten.take().is_some());
+    }
+
     /// The server has answered a request with 403.
     pub fn forbid(&self, right: Right) {
         self.state.send_modify(|state| {
@@ -247,13 +286,19 @@ impl Standing {
         if let Some(right) = unled {
             return Err(format!("this replica can't lead: it is not allowed to {right}; {}", right.remedy()));
         }
+        if let Some((lasted, text)) = self.state.borrow().unwritten()
+            && lasted > LONGEST_LAPSE
+        {
+            return Err(text);
+        }
         if too_long.is_empty() {
             return Ok(());
         }
         Err(format!("no watch for more than {} s: {}", LONGEST_LAPSE.as_secs(), too_long.join(", ")))
     }
 
-    /// A line for each kind whose watch or list fails, and for each request that the server forbids.
+    /// A line for each kind whose watch or list fails, for each request that the server forbids, and for a Lease that
+    /// can't be written.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let state = self.state.borrow();
@@ -268,7 +313,8 @@ impl Standing {
                 right.remedy()
             )
         });
-        lapses.chain(forbidden).collect()
+        let unwritten = state.unwritten().filter(|(lasted, _)| *lasted >= UNWRITTEN_FROM);
+        lapses.chain(forbidden).chain(unwritten.map(|(_, text)| text)).collect()
     }
 }
 
@@ -365,6 +411,25 @@ mod tests {
         assert!(why.contains("of the controller the rule {apiGroups: [\"coordination.k8s.io\"]"), "{why}");
         standing.allow(&right);
         assert_eq!(standing.verdict(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_can_not_be_written_is_named_with_the_reason() {
+        let standing = following_all();
+        standing.lease_failed("it is refused (500)".to_owned());
+        assert_eq!(standing.lines(), [""; 0], "a renewal may fail once");
+        tokio::time::advance(UNWRITTEN_FROM).await;
+        standing.lease_failed("no answer within 5s".to_owned());
+        assert_eq!(standing.lines(), ["the Lease can't be written for 10 s, because no answer within 5s"]);
+        assert_eq!(standing.verdict(), Ok(()));
+        tokio::time::advance(Duration::from_secs(65)).await;
+        standing.note_answer();
+        standing.note_time(Duration::from_secs(8));
+        let told = "the Lease can't be written for 75 s, because no answer within 5s; answers of the API server \
+                    take 8 s";
+        assert_eq!(standing.verdict(), Err(told.to_owned()));
+        standing.lease_settled();
+        assert_eq!((standing.verdict(), standing.lines()), (Ok(()), Vec::new()));
     }
 
     #[test]
