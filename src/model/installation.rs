@@ -40,6 +40,8 @@ pub struct Installation {
     pub ranges: Vec<OtherRange>,
     /// The kinds with such ranges that could not be listed, each with the cause.
     pub unlisted_ranges: Vec<String>,
+    /// The webhooks and policies that can stop writes of the controller.
+    pub guards: Seen<Vec<Guard>>,
     /// The rights that the user needs for the installation.
     pub user: Seen<Vec<Right>>,
     /// The rights of the controller's ServiceAccount; `None` if that does not exist.
@@ -64,6 +66,17 @@ pub struct ApiService {
     pub name: String,
     /// The reason in its status.
     pub reason: String,
+}
+
+/// A webhook or policy of admission that covers objects of the controller and fails closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    /// The kind of its object.
+    pub kind: String,
+    /// The name of its object, and that of the webhook in it.
+    pub name: String,
+    /// The resources that it covers, of those that the controller writes in some mode.
+    pub resources: Vec<String>,
 }
 
 /// A DaemonSet.

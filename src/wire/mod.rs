@@ -4,6 +4,7 @@
 //! [`check`], by the same schema without a server; and in the conversions, which have the last word. The tables of
 //! `tests/it/api_table.rs` keep the three in agreement. This module talks to no server.
 
+pub mod admission;
 pub mod agent_pod;
 pub mod block;
 pub mod carrier_patch;
@@ -12,8 +13,8 @@ pub mod cilium_bgp;
 pub mod cilium_group;
 pub mod cilium_node;
 pub mod crds;
-pub mod freeze;
 pub mod failures;
+pub mod freeze;
 pub mod frr;
 pub mod gobgp;
 pub mod import;

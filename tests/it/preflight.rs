@@ -146,6 +146,7 @@ fn assert_states(object: &Value) -> Result<()> {
         ("service-ranges", "ok"),
         ("pools", "warn"),
         ("definitions", "ok"),
+        ("admission", "ok"),
         ("apiservices", "warn"),
         ("your-rights", "ok"),
         ("controller-rights", "ok"),

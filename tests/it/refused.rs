@@ -191,18 +191,29 @@ fn planted(proxy: &Proxy, fault: Fault) -> Planted {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_without_space_is_said_until_it_has_some() -> Result<()> {
     let refuse = async |_: &Rig, proxy: &Proxy| Ok(planted(proxy, Fault::Status(507)));
-    said_until_repaired("WriteFailed", "507", refuse, async |_, planted| Ok(drop(planted))).await
+    said_until_repaired("WriteFailed", "507", refuse, async |_, planted| {
+        drop(planted);
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_always_has_too_many_requests_is_said_until_it_has_fewer() -> Result<()> {
     let refuse = async |_: &Rig, proxy: &Proxy| Ok(planted(proxy, Fault::TooMany(1)));
-    said_until_repaired("WriteFailed", "429", refuse, async |_, planted| Ok(drop(planted))).await
+    said_until_repaired("WriteFailed", "429", refuse, async |_, planted| {
+        drop(planted);
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_without_an_answer_is_said_until_there_is_one() -> Result<()> {
     let refuse = async |_: &Rig, proxy: &Proxy| Ok(planted(proxy, Fault::CutBefore));
-    said_until_repaired("WriteFailed", "create NodeIPBlock", refuse, async |_, planted| Ok(drop(planted)))
-        .await
+    said_until_repaired("WriteFailed", "create NodeIPBlock", refuse, async |_, planted| {
+        drop(planted);
+        Ok(())
+    })
+    .await
 }

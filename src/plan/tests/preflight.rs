@@ -1,7 +1,7 @@
 //! Whether a cluster is ready: each point in a cluster that is ready but for one fact.
 
 use super::*;
-use crate::model::installation::{ApiService, DaemonSet, Definition, Installation, Process, Right};
+use crate::model::installation::{ApiService, DaemonSet, Definition, Guard, Installation, Process, Right};
 use crate::model::surroundings::{OldDefinition, OtherRange, RangeOwner};
 use crate::publisher::settings::{Settings, from_config};
 use crate::view::preflight::{State as Light, preflight};
@@ -46,6 +46,7 @@ fn ready() -> Installation {
         unlisted: BTreeMap::new(),
         definitions: Ok(Vec::new()),
         unavailable: Ok(Vec::new()),
+        guards: Ok(Vec::new()),
         daemon_sets: Ok(vec![DaemonSet { name: "kube-system/cilium".to_owned(), images: Vec::new() }]),
         operators: Ok(vec![process("Deployment o", "--ipam=kubernetes")]),
         controller_managers: Ok(vec![process("Pod m", "--allocate-node-cidrs=false")]),
@@ -321,6 +322,22 @@ fn pools_are_compared_with_everything_else_that_has_addresses() {
         |facts| facts.unlisted_ranges.push("Services, because of a rule".to_owned()),
         "? service-ranges: not seen: Services, because of a rule",
     );
+}
+
+#[test]
+fn a_webhook_that_covers_our_kinds_is_a_warning() {
+    let guard = |resource: &str| Guard {
+        kind: "ValidatingWebhookConfiguration".to_owned(),
+        name: "w (h)".to_owned(),
+        resources: vec![resource.to_owned()],
+    };
+    check_facts(
+        |facts| facts.guards = Ok(vec![guard("nodeipblocks")]),
+        "WARN admission: ValidatingWebhookConfiguration w (h) covers nodeipblocks and fails closed: ",
+    );
+    // Nodes are written in the mode kubernetes only.
+    check_facts(|facts| facts.guards = Ok(vec![guard("nodes")]), "");
+    check_facts(|facts| facts.guards = Err("forbidden".to_owned()), "? admission: forbidden");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::model::installation::Installation;
 use crate::world::World;
 
 mod addresses;
+mod admission;
 mod allocators;
 mod cilium;
 mod cluster;
@@ -27,6 +28,7 @@ pub fn preflight(world: &World, installation: &Installation) -> Vec<Line> {
     allocators::look(world, installation, &mut lines);
     addresses::look(world, installation, &mut lines);
     pools::look(world, installation, &mut lines);
+    admission::look(world, installation, &mut lines);
     cluster::look(installation, &mut lines);
     lines.0.sort_by_key(|line| line.point);
     lines.0

@@ -52,6 +52,8 @@ stable_names! {
         Families => "families",
         /// The CustomResourceDefinitions.
         Definitions => "definitions",
+        /// The webhooks and policies of admission.
+        Admission => "admission",
         /// The APIServices.
         ApiServices => "apiservices",
         /// The rights of the user.

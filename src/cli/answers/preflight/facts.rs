@@ -12,16 +12,19 @@ use crate::cli::answers::Access;
 use crate::cli::answers::around::{self, definitions, list_kind, plain, resource};
 use crate::cli::answers::files::{self, Namespaces};
 use crate::cli::answers::replicas;
-use crate::controller::client::Clients;
-use crate::model::installation::{Installation, Seen};
+use crate::controller::client::{Clients, FIELD_MANAGER};
+use crate::model::installation::{Guard, Installation, Seen};
 use crate::model::kind::Kind;
 use crate::model::time::Now;
 use crate::publisher::ipam_mode::IpamMode;
-use crate::wire::installation;
+use crate::wire::{admission, installation};
 use crate::world::World;
 
 /// The ConfigMap with the settings of Cilium.
 const SETTINGS: &str = "cilium-config";
+
+/// The group of webhooks and policies.
+const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// The namespace of kube-controller-manager, where its Pods can be seen.
 const CONTROL_PLANE: &str = "kube-system";
@@ -58,6 +61,13 @@ pub(super) async fn of_cluster(
     let managers = list("", "v1", "Pod", "pods", Some(CONTROL_PLANE), managers).await?;
     let services = list("apiregistration.k8s.io", "v1", "APIService", "apiservices", None, "").await?;
     let ranges = around::ranges(clients).await?;
+    let (mut webhooks, mut policies) = (Vec::new(), Vec::new());
+    for (kind, plural) in admission::WEBHOOKS {
+        webhooks.push(list(ADMISSION, "v1", kind, plural, None, "").await?);
+    }
+    for (kind, plural) in admission::POLICIES {
+        policies.push(list(ADMISSION, "v1", kind, plural, None, "").await?);
+    }
     let mut skipped = Vec::new();
     let definitions = definitions(clients, &mut skipped).await?;
     let definitions = seen(definitions, &skipped);
@@ -80,6 +90,7 @@ pub(super) async fn of_cluster(
         exporter: own.map(|found| found.iter().find_map(installation::exporter)),
         ranges: ranges.around.ranges,
         unlisted_ranges: ranges.skipped,
+        guards: guards(webhooks, policies),
         user: rights::of_user(clients, access).await,
         controller: rights::of_controller(clients, access, mode).await,
     })
@@ -144,6 +155,7 @@ pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(W
         exporter,
         ranges: Vec::new(),
         unlisted_ranges,
+        guards: Err("files do not show webhooks".to_owned()),
         user: Err(rights.clone()),
         controller: Err(rights),
     };
@@ -151,6 +163,17 @@ pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(W
     let files::Files { world, objects, .. } = read.into_files()?;
     facts.ranges = objects.around.ranges;
     Ok((world, facts, now))
+}
+
+/// What can stop writes of the controller, by the configurations of webhooks, and by policies and their bindings.
+fn guards(webhooks: Vec<Objects>, policies: Vec<Objects>) -> Seen<Vec<Guard>> {
+    let webhooks: Vec<Vec<Value>> = webhooks.into_iter().collect::<Seen<_>>()?;
+    let policies: Vec<Vec<Value>> = policies.into_iter().collect::<Seen<_>>()?;
+    let mut guards: Vec<Guard> = webhooks.iter().flatten().flat_map(admission::webhooks).collect();
+    if let [policies, bindings] = &policies[..] {
+        guards.extend(admission::policies(policies, bindings));
+    }
+    Ok(guards)
 }
 
 /// The data of a ConfigMap.
