@@ -64,10 +64,9 @@ impl Wait {
             Self::FormerMode => Patience::Within(Duration::from_secs(60).saturating_add(DONE_WITHIN)),
             Self::Initialization => Patience::Within(INITIALIZATION.saturating_add(DONE_WITHIN)),
             Self::Request => Patience::Within(REQUESTS_WITHIN),
-            // The problems `Passive`, `Frozen` and `NoCapacity`.
-            Self::Mode | Self::Thaw | Self::Capacity => Patience::Endless,
-            // Without a CiliumNode, no agent has started.
-            Self::Existence(_) | Self::Linux => Patience::Endless,
+            // The first three are the problems `Passive`, `Frozen` and `NoCapacity`. Without a CiliumNode, no agent has
+            // started.
+            Self::Mode | Self::Thaw | Self::Capacity | Self::Existence(_) | Self::Linux => Patience::Endless,
         }
     }
 }

@@ -96,7 +96,9 @@ fn await_end_of_pause(world: &World, publisher: &Publisher, draft: &mut Draft) -
     if until.is_none() && !pause.awaits_turn() {
         return NEXT;
     }
-    until.into_iter().for_each(|until| draft.wake_at(until));
+    if let Some(until) = until {
+        draft.wake_at(until);
+    }
     draft.unmet = unmet(world, publisher, draft);
     ControlFlow::Break(Made::Waits(Wait::Pause))
 }

@@ -12,7 +12,7 @@ use crate::model::claim::{Claim, block_name, block_named};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::observation::Unreadable;
-use crate::model::outcome::{Answer, Outcome, Seen};
+use crate::model::outcome::{Answer, Effect, Outcome, Seen};
 use crate::model::request::{QueryStep, Read, Request, Target, UsageQuery, Write};
 use crate::model::revision::Revision;
 use crate::model::time::Now;
@@ -124,19 +124,24 @@ impl World {
             self.mark(&node);
             self.forget_if_gone(&node);
         }
-        if let Some(pool) = request.as_write().and_then(Write::pool).cloned() {
-            // An answer about a deleted pool leaves no entry.
-            if self.pools.contains_key(&pool) {
-                let (pause, writes) = self.pool_writes.entry(pool.clone()).or_default();
-                match (failed, &request) {
-                    (Some(_), _) if next == Next::Turn => pause.await_turn(),
-                    (Some(cause), _) => pause.lengthen(cause, now),
-                    (None, Request::Write(write)) => writes.accepted(write, effect, pause, now),
-                    (None, Request::Read(_)) => {}
-                }
-            }
-            self.agenda.mark_pool(&pool);
+        if let Request::Write(write) = &request {
+            self.finish_pool(write, failed, next, effect, now);
         }
+    }
+
+    /// Takes in the outcome of a write of a pool: its pause is over, or grows.
+    fn finish_pool(&mut self, write: &Write, failed: Option<Cause>, next: Next, effect: Effect, now: Now) {
+        let Some(pool) = write.pool().cloned() else { return };
+        // An answer about a deleted pool leaves no entry.
+        if self.pools.contains_key(&pool) {
+            let (pause, writes) = self.pool_writes.entry(pool.clone()).or_default();
+            match failed {
+                Some(_) if next == Next::Turn => pause.await_turn(),
+                Some(cause) => pause.lengthen(cause, now),
+                None => writes.accepted(write, effect, pause, now),
+            }
+        }
+        self.agenda.mark_pool(&pool);
     }
 
     /// Takes the known claims for all claims, as if those of each node had been read. A command that only proposes

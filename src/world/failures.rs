@@ -293,7 +293,9 @@ impl World {
         if self.failures.told().count() > n_told {
             let waiters: Vec<Waiter> =
                 self.failures.told().flat_map(|(_, failing)| failing.waiters.iter().cloned()).collect();
-            waiters.iter().for_each(|waiter| self.mark_pools_of_waiter(waiter));
+            for waiter in &waiters {
+                self.mark_pools_of_waiter(waiter);
+            }
         } else if self.failures.is_told_to(&waiter) {
             self.mark_pools_of_waiter(&waiter);
         }
