@@ -66,8 +66,8 @@ async fn said_until_repaired<R>(
 
         wait_events(rig, &[("Node", event, "Warning")]).await?;
         wait_status(rig, "p", "that writes fail", |status| {
-            let conditions = status["conditions"].as_array().into_iter().flatten();
-            let ready = conditions.filter(|of| of["type"] == "Ready").next_back();
+            let mut conditions = status["conditions"].as_array().into_iter().flatten();
+            let ready = conditions.rfind(|of| of["type"] == "Ready");
             ready.is_some_and(|of| of["reason"] == "WritesFail" && of["message"].to_string().contains(words))
         })
         .await?;
@@ -166,10 +166,12 @@ async fn set_verbs(plane: &ControlPlane, verbs: Value) -> Result<()> {
     let role = kubectl(plane, &["get", "clusterrole", "cilium-node-ipam", "-o", "json"]).await?;
     let role: Value = serde_json::from_str(&role)?;
     let rules = role["rules"].as_array().context("it has rules")?;
-    let place = rules.iter().position(|rule| rule["resources"] == json!(["nodeipblocks"]));
-    let path = format!("/rules/{}/verbs", place.context("a rule for claims")?);
-    let patch = json!([{"op": "replace", "path": path, "value": verbs}]).to_string();
-    kubectl(plane, &["patch", "clusterrole", "cilium-node-ipam", "--type=json", "-p", &patch]).await.map(drop)
+    let found = rules.iter().position(|rule| rule["resources"] == json!(["nodeipblocks"]));
+    let path = format!("/rules/{}/verbs", found.context("a rule for claims")?);
+    let change = json!([{"op": "replace", "path": path, "value": verbs}]).to_string();
+    kubectl(plane, &["patch", "clusterrole", "cilium-node-ipam", "--type=json", "-p", &change])
+        .await
+        .map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use crate::cli::answers::Access;
 use crate::cli::answers::around::{self, definitions, list_kind, plain, resource};
 use crate::cli::answers::files::{self, Namespaces};
 use crate::cli::answers::replicas;
-use crate::controller::client::{Clients, FIELD_MANAGER};
+use crate::controller::client::Clients;
 use crate::model::installation::{Guard, Installation, Seen};
 use crate::model::kind::Kind;
 use crate::model::time::Now;
