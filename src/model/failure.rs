@@ -17,7 +17,7 @@ pub const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Failure {
     /// When it first failed.
     pub since: Timestamp,
-    /// What fails, such as `create NodeIPBlock`.
+    /// The action that fails, such as `create NodeIPBlock`.
     pub action: String,
     /// The answer of the server, or that there was none.
     pub words: String,

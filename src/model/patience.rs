@@ -36,7 +36,7 @@ impl Patience {
     pub const fn with(verdict: &Verdict) -> Self {
         match verdict {
             Verdict::Wait(wait) => wait.patience(),
-            // Whatever the plan intends, the node has nothing yet.
+            // The node has nothing yet, and no intention of the plan changes that.
             Verdict::Act(_) | Verdict::AtRest => Self::Within(DONE_WITHIN),
         }
     }

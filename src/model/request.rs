@@ -240,7 +240,7 @@ impl Write {
         }
     }
 
-    /// What it does, for all objects of a kind, as RBAC says it: `create NodeIPBlock`.
+    /// Its verb and the kind of its object, as RBAC names them: `create NodeIPBlock`.
     #[must_use]
     pub fn action(&self) -> String {
         let verb = match self {

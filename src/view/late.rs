@@ -1,5 +1,5 @@
-//! Nodes that have lacked addresses for too long, and claims that their carriers should have by now, whatever the
-//! planner intends: a write that is due and never succeeds looks like any other plan.
+//! Nodes that have lacked addresses for too long, and claims that their carriers should have by now. The
+//! intentions of the planner do not count: a write that is due and never succeeds looks like any other plan.
 //!
 //! Derived from the times in objects, so a command that looks once sees it. Knows no requests and no failures of them.
 
@@ -28,14 +28,14 @@ enum Late {
     NoAddresses {
         /// The bound.
         within: Duration,
-        /// What the planner says.
+        /// The words of the planner.
         intent: String,
     },
     /// Its carrier lacks these claims.
     Unpublished {
         /// Their names.
         blocks: Vec<String>,
-        /// What the planner says.
+        /// The words of the planner.
         intent: String,
     },
 }
@@ -76,7 +76,7 @@ pub fn problems(world: &World, plans: &[NodePlan], now: Timestamp) -> Vec<Proble
     of_nodes.chain(of_claims).collect()
 }
 
-/// What a node should have by now, in a sentence for a person.
+/// The addresses that a node should have by now, in a sentence for a person.
 #[must_use]
 pub fn of_node(world: &World, plan: &NodePlan, now: Timestamp) -> Option<String> {
     Some(match late(world, plan, now)? {
@@ -125,7 +125,7 @@ fn late(world: &World, plan: &NodePlan, now: Timestamp) -> Option<Late> {
     (!blocks.is_empty()).then(|| Late::Unpublished { blocks, intent: intent(plan) })
 }
 
-/// What the planner says about the node.
+/// The words of the planner about the node.
 fn intent(plan: &NodePlan) -> String {
     match &plan.verdict {
         Verdict::Wait(wait) => wait.to_string(),

@@ -18,7 +18,7 @@ pub const WEBHOOKS: [(&str, &str); 2] = [
     ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
 ];
 
-/// The kind of a policy, and that of what puts it in force, with their names in paths.
+/// The kind of a policy, and that of its binding, with their names in paths.
 pub const POLICIES: [(&str, &str); 2] = [
     ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
     ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),

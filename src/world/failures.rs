@@ -7,9 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::World;
 use crate::model::backoff::Backoff;
-use crate::model::failure::{Failure, PROBE_INTERVAL, TOLD_AFTER};
+use crate::model::failure::{PROBE_INTERVAL, TOLD_AFTER};
 use crate::model::names::{NodeName, PoolName};
 use crate::model::outcome::Answer;
 use crate::model::request::{Target, Write};
@@ -41,7 +40,7 @@ pub(super) enum Next {
     Own,
 }
 
-/// What makes an action fail.
+/// The cause for which an action fails.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Cause {
     action: String,
@@ -77,7 +76,7 @@ pub(super) struct Failing {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Failures {
     causes: BTreeMap<Cause, Failing>,
-    /// What keeps each waiter from each of its actions, and the object of the write.
+    /// The cause that keeps each waiter from each of its actions, and the object of the write.
     met: BTreeMap<(Waiter, String), (Cause, Target)>,
 }
 
@@ -215,12 +214,12 @@ impl Failures {
     }
 
     /// Whether a failure of this waiter is reported.
-    fn is_told_to(&self, waiter: &Waiter) -> bool {
+    pub(super) fn is_told_to(&self, waiter: &Waiter) -> bool {
         let causes = self.causes.values();
         causes.filter(|failing| failing.is_told).any(|failing| failing.waiters.contains(waiter))
     }
 
-    /// All that wait, for whatever cause.
+    /// All that wait, of every cause.
     pub(super) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
         self.met.keys().map(|(waiter, _)| waiter)
     }
@@ -231,133 +230,6 @@ impl Failures {
             .iter()
             .filter(|(_, failing)| failing.is_told)
             .map(|(cause, failing)| (cause.action.as_str(), failing))
-    }
-}
-
-impl World {
-    /// The writes that have failed for a while, each with one cause: those of this process, and those that the leader
-    /// has noted.
-    #[must_use]
-    pub fn failures(&self) -> Vec<Failure> {
-        let own = self.failures.told().map(|(action, failing)| self.failure(action, failing));
-        own.chain(self.noted_failures.iter().cloned()).collect()
-    }
-
-    /// The same of this process alone, each with a write that fails.
-    pub fn failing_writes(&self) -> impl Iterator<Item = (&Write, Failure)> {
-        self.failures.told().map(|(action, failing)| (&failing.write, self.failure(action, failing)))
-    }
-
-    fn failure(&self, action: &str, failing: &Failing) -> Failure {
-        let (mut nodes, mut pools) = (BTreeSet::new(), BTreeSet::new());
-        for waiter in &failing.waiters {
-            match waiter {
-                Waiter::Node(node) => {
-                    pools.extend(self.pools_of(node).map(|pool| pool.name.clone()));
-                    nodes.insert(node.clone());
-                }
-                Waiter::Pool(pool) => drop(pools.insert(pool.clone())),
-            }
-        }
-        let (since, words) = (failing.since_wall, failing.words.clone());
-        Failure { since, action: action.to_owned(), words, n_nodes: nodes.len(), nodes, pools }
-    }
-
-    /// Takes in the failures that the leader has noted. A command that looks once has none of its own.
-    pub fn suppose_failures(&mut self, noted: Vec<Failure>) {
-        self.noted_failures = noted;
-    }
-
-    /// Takes in the outcome of a write that was sent at this time.
-    pub(super) fn note_failure(
-        &mut self,
-        write: &Write,
-        answer: &Answer,
-        took_effect: bool,
-        sent: Duration,
-        now: Now,
-    ) -> Next {
-        let waiter = match (write.node(), write.pool()) {
-            (Some(node), _) => Waiter::Node(node.clone()),
-            (None, Some(pool)) if self.pools.contains_key(pool) => Waiter::Pool(pool.clone()),
-            // Routes have refusals of their own (`frr`).
-            (None, _) => return Next::Own,
-        };
-        if took_effect || *answer == Answer::Done {
-            let released = self.failures.succeeded(&waiter, write);
-            self.release_waiters(released);
-            return Next::Own;
-        }
-        let n_told = self.failures.told().count();
-        let next = self.failures.failed(&waiter, write, answer, sent, now);
-        if self.failures.told().count() > n_told {
-            let waiters: Vec<Waiter> =
-                self.failures.told().flat_map(|(_, failing)| failing.waiters.iter().cloned()).collect();
-            for waiter in &waiters {
-                self.mark_pools_of_waiter(waiter);
-            }
-        } else if self.failures.is_told_to(&waiter) {
-            self.mark_pools_of_waiter(&waiter);
-        }
-        next
-    }
-
-    /// These wait no longer for a write that fails.
-    pub(super) fn release_waiters(&mut self, waiters: impl IntoIterator<Item = Waiter>) {
-        for waiter in waiters {
-            self.take_turn(&waiter);
-            self.mark_pools_of_waiter(&waiter);
-        }
-    }
-
-    /// This node or pool may write again.
-    pub(super) fn take_turn(&mut self, waiter: &Waiter) {
-        match waiter {
-            Waiter::Node(node) => {
-                if let Some(entry) = self.entries.get_mut(node) {
-                    entry.remembered.serving.pause.take_turn();
-                    self.mark(node);
-                }
-            }
-            Waiter::Pool(pool) => {
-                if let Some((pause, _)) = self.pool_writes.get_mut(pool) {
-                    pause.take_turn();
-                }
-                self.agenda.mark_pool(pool);
-            }
-        }
-    }
-
-    /// Pools say in their status that the writes of their nodes fail.
-    fn mark_pools_of_waiter(&mut self, waiter: &Waiter) {
-        match waiter {
-            Waiter::Node(node) => self.mark_pools_of(node),
-            Waiter::Pool(pool) if self.pools.contains_key(pool) => self.agenda.mark_pool(pool),
-            Waiter::Pool(_) => {}
-        }
-    }
-
-    /// This node or pool has nothing to write any more, or does not exist.
-    pub(super) fn forget_failures(&mut self, waiter: &Waiter) {
-        let was_told = self.failures.is_told_to(waiter);
-        self.failures.forget(waiter);
-        if was_told {
-            self.mark_pools_of_waiter(waiter);
-        }
-    }
-
-    pub(super) fn failing_nodes(&self) -> impl Iterator<Item = &NodeName> {
-        self.failures.waiters().filter_map(|waiter| match waiter {
-            Waiter::Node(node) => Some(node),
-            Waiter::Pool(_) => None,
-        })
-    }
-
-    pub(super) fn failing_pools(&self) -> impl Iterator<Item = &PoolName> {
-        self.failures.waiters().filter_map(|waiter| match waiter {
-            Waiter::Pool(pool) => Some(pool),
-            Waiter::Node(_) => None,
-        })
     }
 }
 

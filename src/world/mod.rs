@@ -19,6 +19,7 @@ mod beside_claims;
 pub mod check;
 mod dependents;
 pub mod exporter;
+mod failing_writes;
 mod failures;
 pub mod frr;
 pub mod gobgp;
@@ -215,7 +216,7 @@ impl World {
     pub fn set_leadership(&mut self, leadership: Leadership) {
         if self.leadership != leadership {
             self.leadership = leadership;
-            // The leader has failures of its own. Whoever leads next starts anew.
+            // The leader has failures of its own. The next leader starts anew.
             let waiters = self.failures.clear();
             self.release_waiters(waiters);
             // The writes of the other exporter carry versions.

@@ -1,5 +1,5 @@
 //! Addresses of Services and load balancers in a pool, as `preflight`, `check` and `who` see them on a real API server,
-//! and what they say to a user who may not list Services.
+//! and the same commands for a user who may not list Services.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;

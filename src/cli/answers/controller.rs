@@ -5,22 +5,20 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 
+use super::lease::of_lease;
 use super::replicas::{OUR_PODS, Replicas};
 use super::{Access, Listed, Live};
 use crate::controller::client::Clients;
 use crate::controller::lease;
 use crate::model::counted::counted;
-use crate::model::failure::Failure;
 use crate::model::freeze::Switch;
 use crate::model::time::Timestamp;
 use crate::publisher::Mode;
 use crate::view::overview::Problem;
-use crate::wire::failures::{self, FAILING_WRITES};
 
 /// An answer that takes this long explains why the Lease can't be renewed in time.
 const SLOW: Duration = Duration::from_secs(2);
@@ -104,28 +102,6 @@ impl Controller {
     }
 }
 
-/// The writes that fail, as the leader has noted them; none if no replica leads.
-pub(super) fn failures(lease: &Lease, now: Timestamp) -> Vec<Failure> {
-    let note = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(FAILING_WRITES));
-    match note {
-        Some(note) if of_lease(lease, now).2 => failures::read(note),
-        Some(_) | None => Vec::new(),
-    }
-}
-
-/// The Lease of the controller, or why it is not known.
-pub(super) async fn read_lease(clients: &Clients, namespace: &str) -> Result<Option<Lease>, String> {
-    let api: Api<Lease> = Api::namespaced(clients.reads.clone(), namespace);
-    let name = format!("Lease {namespace}/{}", lease::NAME);
-    match tokio::time::timeout(clients.timeout, api.get_opt(lease::NAME)).await {
-        Ok(Ok(found)) => Ok(found),
-        Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
-            Err(format!("you are not allowed to get {name}"))
-        }
-        Ok(Err(_)) | Err(_) => Err(format!("no answer for {name}")),
-    }
-}
-
 /// The Pods of the controller. It may also run outside of the cluster, so none are no problem.
 async fn read_replicas(clients: &Clients, namespace: &str) -> Option<Replicas> {
     let api: Api<Pod> = Api::namespaced(clients.reads.clone(), namespace);
@@ -140,24 +116,4 @@ fn slow(took: Duration) -> String {
         return String::new();
     }
     format!("; answers of the API server take {} s", took.as_secs())
-}
-
-/// Who holds a Lease, a sentence about it, and whether its holder is at work.
-fn of_lease(lease: &Lease, now: Timestamp) -> (Option<String>, String, bool) {
-    let spec = lease.spec.clone().unwrap_or_default();
-    let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
-        return (None, "no leader: the Lease has no holder".to_owned(), false);
-    };
-    let name = holder.split_once('_').map_or(holder.as_str(), |(name, _)| name).to_owned();
-    let age = spec.renew_time.map(|renewed| now.duration_since(renewed.0).as_secs().max(0));
-    let duration = i64::from(spec.lease_duration_seconds.unwrap_or(15));
-    match age {
-        // Twice: the API server may be slow.
-        Some(age) if age > 2 * duration => {
-            let sentence =
-                format!("no leader: {name} renewed its Lease {age} s ago, and it is valid for {duration} s");
-            (Some(name), sentence, false)
-        }
-        Some(_) | None => (Some(name.clone()), format!("{name} leads"), true),
-    }
 }

@@ -8,6 +8,7 @@ pub mod check;
 mod controller;
 pub(in crate::cli) mod files;
 mod follow;
+mod lease;
 pub mod map;
 mod paint;
 pub mod plan;
@@ -209,14 +210,12 @@ impl Source {
         let (live, mut world, now) = self.read().await?;
         let began = tokio::time::Instant::now();
         let lease = match &live {
-            Live::Cluster(clients) => {
-                controller::read_lease(clients, &self.cluster.access.cilium_namespace).await
-            }
+            Live::Cluster(clients) => lease::read_lease(clients, &self.cluster.access.cilium_namespace).await,
             Live::Files { lease, .. } => (**lease).clone(),
         };
         let lease_took = began.elapsed();
         if let Ok(Some(lease)) = &lease {
-            world.suppose_failures(controller::failures(lease, now.wall));
+            world.suppose_failures(lease::failures(lease, now.wall));
         }
         let plans = plan_all(&mut world, Policy::DEFAULT, now);
         Ok(Listed { live, world, plans, now, lease, lease_took })

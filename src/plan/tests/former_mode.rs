@@ -207,7 +207,7 @@ fn a_served_node_grows_only_when_its_agent_has_reported_its_use() {
     Cluster::of(&text("1")).expect("a", "claim 10.0.0.16/28 of pool p for node a");
 }
 
-/// What an agent listed before it went back to another mode stays on the CiliumNode.
+/// The use that an agent listed before it went back to another mode stays on the CiliumNode.
 #[test]
 fn with_several_modes_a_node_grows_only_when_this_process_has_seen_its_agent_report() {
     let policy = Policy { growth: GrowthProof::Seen, ..Policy::DEFAULT };

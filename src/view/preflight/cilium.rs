@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::node_ranges;
-use super::points::{Lines, Point};
+use super::points::{Lines, Point, Settings};
 use crate::model::installation::Installation;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::release::Minor;
@@ -13,8 +13,6 @@ use crate::publisher::Mode;
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{IfAbsent, is_on};
 use crate::world::World;
-
-pub(super) type Settings = BTreeMap<String, String>;
 
 pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines) {
     let namespace = &installation.cilium_namespace;

@@ -6,8 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::cilium::Settings;
-use super::points::{Lines, Point};
+use super::points::{Lines, Point, Settings};
 use crate::model::counted::counted;
 use crate::model::installation::Installation;
 use crate::model::kind::Kind;

@@ -1,7 +1,12 @@
 //! The points of a preflight, and its lines as they are found.
 
+use std::collections::BTreeMap;
+
 use crate::model::installation::Seen;
 use crate::model::stable_names;
+
+/// The settings in `cilium-config`.
+pub(super) type Settings = BTreeMap<String, String>;
 
 stable_names! {
     /// A point that is looked at. The names are stable.

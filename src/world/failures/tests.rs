@@ -8,7 +8,7 @@ const DOWN: &str = "failed calling webhook \"x\": connection refused";
 
 fn now(seconds: u64) -> Now {
     let uptime = Duration::from_secs(seconds);
-    Now { uptime, wall: Timestamp::UNIX_EPOCH + uptime }
+    Now { uptime, wall: Timestamp::default() + uptime }
 }
 
 fn node(name: &str) -> Waiter {
@@ -24,7 +24,7 @@ fn claim(node: &str, cidr: &str) -> Write {
         node_uid: "u".into(),
         pod_ip_pool: None,
         withheld: AddressSet::new(),
-        since: Timestamp::UNIX_EPOCH,
+        since: Timestamp::default(),
         created_for: None,
     })
 }
@@ -71,7 +71,7 @@ fn a_failure_is_told_after_10_s_even_if_its_words_change() {
     fails(&mut failures, "a", "three", 10);
     let told: Vec<(&str, &str, Timestamp)> =
         failures.told().map(|(action, of)| (action, of.words.as_str(), of.since_wall)).collect();
-    assert_eq!(told, [("create NodeIPBlock", "three", Timestamp::UNIX_EPOCH)]);
+    assert_eq!(told, [("create NodeIPBlock", "three", Timestamp::default())]);
     failures.forget(&node("a"));
     assert_eq!(failures, Failures::default());
 }

@@ -182,11 +182,19 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
             "{due:?}"
         );
         world.begin_status(&"p".into(), &due, now);
+        let is_conflict = matches!(answer, Answer::Conflict(_));
         world.finish(Outcome { request: request_of(&due), answer, seen: Seen::Nothing }, now);
 
         let later = now.uptime + Duration::from_millis(wait);
-        assert_eq!(plan::pool(&world, &"p".into(), Policy::DEFAULT, now), PoolPlan::Later(later));
+        let plan = plan::pool(&world, &"p".into(), Policy::DEFAULT, now);
+        let waits = if is_conflict { PoolPlan::Later(later) } else { PoolPlan::Unchanged };
+        assert_eq!(plan, waits);
+        // One that was refused waits for its turn.
+        now.uptime = later - Duration::from_millis(1);
+        world.advance(now);
+        assert_eq!(plan::pool(&world, &"p".into(), Policy::DEFAULT, now), waits);
         now.uptime = later;
+        world.advance(now);
     }
     let due = plan::pool(&world, &"p".into(), Policy::DEFAULT, now);
     world.begin_status(&"p".into(), &due, now);

@@ -165,7 +165,7 @@ pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(W
     Ok((world, facts, now))
 }
 
-/// What can stop writes of the controller, by the configurations of webhooks, and by policies and their bindings.
+/// The guards that can stop writes of the controller, by the configurations of webhooks, and by policies and their bindings.
 fn guards(webhooks: Vec<Objects>, policies: Vec<Objects>) -> Seen<Vec<Guard>> {
     let webhooks: Vec<Vec<Value>> = webhooks.into_iter().collect::<Seen<_>>()?;
     let policies: Vec<Vec<Value>> = policies.into_iter().collect::<Seen<_>>()?;
