@@ -255,7 +255,7 @@ impl<'a> Subject<'a> {
         loop {
             let holding = Holding { n_blocks: growth.blocks.len(), demand: growth.demand, phase };
             if self.publisher.is_enough(self.carrier, &growth.share, holding, first.pool())
-                || (phase == Phase::Served && self.growth_awaits_use(draft, &growth))
+                || (phase == Phase::Served && self.growth_awaits_use(draft, &growth.share))
             {
                 return growth;
             }
@@ -284,8 +284,8 @@ impl<'a> Subject<'a> {
     ///
     /// An unknown use counts as zero, and the agent may not know this mode at all. When the agent went back to its
     /// former mode, it would lose the pods in further blocks.
-    fn growth_awaits_use(&self, draft: &mut Draft, growth: &Growth<'_>) -> bool {
-        if growth.demand.capacity < self.publisher.minimum_for_start(self.carrier, &growth.share) {
+    fn growth_awaits_use(&self, draft: &mut Draft, share: &Share) -> bool {
+        if self.demand(share).capacity < self.publisher.minimum_for_start(self.carrier, share) {
             // An agent that can't start reports nothing.
             return false;
         }

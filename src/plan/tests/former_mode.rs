@@ -207,6 +207,15 @@ fn a_served_node_grows_only_when_its_agent_has_reported_its_use() {
     Cluster::of(&text("1")).expect("a", "claim 10.0.0.16/28 of pool p for node a");
 }
 
+/// The replacement of a block that must leave is a further block too.
+#[test]
+fn a_silent_agent_gets_no_replacement_of_a_block_that_must_leave() {
+    let blocks =
+        "pool p 10.0.0.0/24 28 draining\npool q 10.1.0.0/24 28\njoined a @50 10.1.0.0/28 10.0.0.0/28";
+    let mut cluster = Cluster::of(&format!("{blocks} used=unknown\nagent a 1.20.2"));
+    cluster.expect("a", "send a usage query to the agent of node a");
+}
+
 /// The use that an agent listed before it went back to another mode stays on the CiliumNode.
 #[test]
 fn with_several_modes_a_node_grows_only_when_this_process_has_seen_its_agent_report() {
