@@ -10,7 +10,7 @@ use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, with_finalizer};
 use crate::support::proxy::Proxy;
-use crate::support::rig::{Rig, under_oracle};
+use crate::support::rig::{Rig, judged_for_safety};
 
 /// How long the blocks of lost nodes cool.
 const REUSE_AFTER_NODE_LOSS: SignedDuration = SignedDuration::from_hours(1);
@@ -32,7 +32,7 @@ async fn cooling(rig: &Rig, cidr: &str, node: &str, since: Timestamp) -> Result<
 /// Of two blocks that cool, a node gets the one that has cooled by the clock of the server, which is ahead of the
 /// machine by this time. By the clock of the machine, both or none has cooled.
 async fn blocks_cool_by_the_clock_of_the_server(ahead: SignedDuration) -> Result<()> {
-    under_oracle(Options::default(), async |rig| {
+    judged_for_safety(Options::default(), async |rig| {
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/27"]).with("reuseAfterNodeLoss", "1h");
         rig.cluster.create_pool(&pool).await?;
         let on_server = || Timestamp::now() + ahead;

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use serde_json::json;
 
-use super::NOTICED;
 use super::page::{Page, Shell};
 use crate::scene::{
     PROMPT, SOON, ask_many, join, nodes, versions, wait_claims_carried, wait_ready, wait_status,
@@ -49,7 +48,7 @@ async fn the_procedure_gives_no_address_of_a_running_pod_to_another_machine() ->
         let (mut page, shell) = (Page::open()?, Shell::new(&rig.control_plane)?);
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).ipv6(124, &["fd00:1::/120"]);
         rig.cluster.create_pool(&pool.with("perNode", json!({"maxBlocks": 2}))).await?;
-        let witness = start_replica(rig)?;
+        let before = start_replica(rig)?;
         let known = switch_on(rig, &KNOWN).await?;
         for (agent, (name, _)) in known.iter().zip(KNOWN) {
             ask_many(rig, agent, OLD, OLD_PODS).await?;
@@ -70,6 +69,9 @@ async fn the_procedure_gives_no_address_of_a_running_pod_to_another_machine() ->
         for agent in &mut late {
             agent.stop().await?;
         }
+        // One that ran through the restore may create the claims again that only it remembers, and then exits
+        // (`a_restored_store_ends_the_controller_and_no_address_in_use_is_given_again`).
+        before.sigkill().await?;
         let inventory: Vec<&str> = LATE.iter().chain(&KNOWN).map(|(name, _)| *name).collect();
         std::fs::write(shell.file("machines.txt"), inventory.join("\n") + "\n")?;
         shell.run(&page.next()?).await?;
@@ -86,8 +88,6 @@ async fn the_procedure_gives_no_address_of_a_running_pod_to_another_machine() ->
         wait_selected(rig, KNOWN.len() + joiners.len()).await?;
         let (_, status) = shell.answer(&page.next()?).await?;
         ensure!(status.contains("FROZEN"), "{status}");
-        // A process that ran all the time knows more than the store, and exits.
-        ensure!(!witness.wait_ended(NOTICED).await?.success(), "it exited without an error");
 
         let (missing, names) = (page.next()?, LATE.map(|(name, _)| format!("{name}\n")).concat());
         let printed = shell.run(&missing).await?;
