@@ -1,7 +1,7 @@
 //! Addresses that belong to other systems, as `check`, `who` and `routes` show them.
 
 use super::*;
-use crate::model::surroundings::{OtherRange, RangeOwner, Surroundings};
+use crate::model::surroundings::{OtherRange, PodAddresses, RangeOwner, Surroundings};
 use crate::plan::routes::next_hops;
 use crate::view::audit::audit;
 use crate::view::who::who;
@@ -23,13 +23,16 @@ fn others() -> Vec<OtherRange> {
 
 /// The lines of an audit, as `ID OBJECTS: CAUSE (DETAILS)`.
 fn checked(cluster: &Cluster, ranges: Vec<OtherRange>) -> Vec<String> {
-    let around = Surroundings { ranges, ..Surroundings::default() };
+    checked_with(cluster, &Surroundings { ranges, ..Surroundings::default() })
+}
+
+fn checked_with(cluster: &Cluster, around: &Surroundings) -> Vec<String> {
     let line = |line: crate::view::audit::Line| {
         let objects: Vec<String> =
             line.objects.iter().map(|(name, detail)| format!("{name} ({detail})")).collect();
         format!("{} {}: {}", line.check.id(), objects.join(", "), line.cause)
     };
-    audit(&cluster.world, &[], &around).into_iter().map(line).collect()
+    audit(&cluster.world, &[], around).into_iter().map(line).collect()
 }
 
 fn said(cluster: &Cluster, asked: &str) -> Vec<String> {
@@ -96,4 +99,27 @@ fn a_route_leads_to_an_address_that_only_one_node_has() {
         (hop("a").as_str(), hop("b").as_str(), hop("c").as_str()),
         ("192.168.0.1", "192.168.0.0", "192.168.0.9")
     );
+}
+
+/// The remedy must not be to exclude the range: the pod would be lost all the same.
+#[test]
+fn a_check_names_each_pod_that_the_next_start_of_its_agent_loses() {
+    let pod = |address: &str| PodAddresses {
+        name: "apps/db".to_owned(),
+        node: Some("a".into()),
+        addresses: vec![address.parse().unwrap()],
+    };
+    let lost =
+        "NIP0305 apps/db (10.1.0.20): the agent of node a gave it this address in another mode of Cilium";
+    let nodes = "pool p 10.1.0.0/16 24\npool q 10.0.0.0/24 26\nnode a 1\nclaim 10.0.0.0/26 a 1 Held of=q @40";
+    for (shown, is_lost) in [
+        ("10.1.0.0/24 bare", true),
+        ("10.1.0.0/24 10.0.0.0/26 off=10.1.0.0/24", true),
+        ("10.1.0.0/24 10.0.0.0/26", false),
+    ] {
+        let cluster = Cluster::of(&format!("{nodes}\nciliumnode a @50 {shown}"));
+        let around = Surroundings { pods: vec![pod("10.1.0.20")], ..Surroundings::default() };
+        let lines = checked_with(&cluster, &around);
+        assert_eq!(lines.iter().any(|line| line == lost), is_lost, "{lines:?}");
+    }
 }

@@ -5,11 +5,15 @@ use std::net::IpAddr;
 
 use super::catalog::Check;
 use super::found::Found;
+use crate::model::carrier::Carrier;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
+use crate::model::node::CiliumNode;
 use crate::model::surroundings::PodAddresses;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
+use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::{Publisher, pod_cidrs_on};
 use crate::world::World;
 
 const POD: &str = "Pod";
@@ -53,6 +57,11 @@ fn used_outside_claims(world: &World, node: &NodeName, found: &mut Found) {
 
 fn of_pod(world: &World, pod: &PodAddresses, address: IpAddr, found: &mut Found) {
     let single = Cidr::single(address);
+    if let Some(node) = pod.node.as_ref().filter(|node| is_of_former_mode(world, node, single)) {
+        let cause = format!("the agent of node {node} gave it this address in another mode of Cilium");
+        found.add(Check::PodOfFormerMode, POD, pod.name.clone(), cause, address.to_string());
+        return;
+    }
     let mut claims = world.claims_over(single).peekable();
     if claims.peek().is_none() {
         if let Some(pool) = world.ledger().pools_over(single).next() {
@@ -66,4 +75,13 @@ fn of_pod(world: &World, pod: &PodAddresses, address: IpAddr, found: &mut Found)
         let cause = format!("it runs on node {node}, and node {} holds its address", ten_of(holders));
         found.add(Check::PodInForeignClaim, POD, pod.name.clone(), cause, address.to_string());
     }
+}
+
+/// Whether the CiliumNode of a node in crd mode lists a range with this address, and does not offer the address. Then
+/// the agent gave it to a pod in another mode, and does not restore the pod at its next start.
+fn is_of_former_mode(world: &World, node: &NodeName, address: Cidr) -> bool {
+    let is_crd = world.publisher_of(node).map(Publisher::ipam_mode) == Some(IpamMode::Crd);
+    let is_listed = |seen: &CiliumNode| pod_cidrs_on(seen).iter().any(|range| range.covers(address));
+    let seen = world.cilium_node(node).filter(|seen| is_crd && is_listed(seen));
+    seen.is_some_and(|seen| world.reader_of(node).n_published_in(Carrier::CiliumNode(seen), address) == 0)
 }

@@ -109,6 +109,10 @@ checks! {
     PodAddressTwice "NIP0304" Error
         "Two Pods have the same address."
         "Delete the Pod whose node does not hold the block.";
+    PodOfFormerMode "NIP0305" Error
+        "A Pod has an address of another mode of Cilium, and loses its network when its agent starts in crd mode."
+        "Do not restart the agent. Set the former mode again and let the controller claim the range first, or recreate \
+         the Pod.";
     PodCidrOfOtherNode "NIP0401" Warning
         "The podCIDR of a Node overlaps a block of another node."
         "Stop kube-controller-manager from allocating (`--allocate-node-cidrs=false`), and recreate the Node.";
