@@ -190,7 +190,7 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
         let waits = if is_conflict { PoolPlan::Later(later) } else { PoolPlan::Unchanged };
         assert_eq!(plan, waits);
         // One that was refused waits for its turn.
-        now.uptime = later - Duration::from_millis(1);
+        now.uptime = later.saturating_sub(Duration::from_millis(1));
         world.advance(now);
         assert_eq!(plan::pool(&world, &"p".into(), Policy::DEFAULT, now), waits);
         now.uptime = later;
