@@ -79,12 +79,17 @@ impl Subject<'_> {
     /// The ranges of a former mode, if the node must wait for its end. They are empty if the CiliumNode is much younger
     /// than its Node and nothing is known about its agent: a CiliumNode that was deleted and recreated shows nothing.
     fn unsettled_ranges(&self, completed: &[&Claim]) -> Option<Vec<Cidr>> {
+        let has_claims = self.claims().next().is_some();
+        if !has_claims && self.world.pools_of(&self.node.name).next().is_none() {
+            // It gets nothing anyway.
+            return None;
+        }
         let ranges = self.publisher.former_ranges(self.carrier, completed)?;
         let carrier = self.carrier.cilium_node()?;
         let is_ignored = self.node.former_mode_ignored.as_ref() == Some(&carrier.uid);
         let may_be_recreated = || {
             let later = Duration::try_from(carrier.created.duration_since(self.node.created));
-            self.claims().next().is_none()
+            !has_claims
                 && self.node.created != Timestamp::default()
                 && later.is_ok_and(|later| later >= MAY_BE_RECREATED_AFTER)
         };

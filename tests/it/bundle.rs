@@ -30,12 +30,14 @@ fn files(path: &Path) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// A preflight from the file says the same of each point that a file can show.
+/// A preflight from the file says the same of each point that a file can show: neither rights, nor the webhooks and
+/// policies that can stop writes.
 async fn same_preflight(plane: &ControlPlane, file: &str) -> Result<()> {
     let lines = async |more: &[&str]| -> Result<Vec<Value>> {
         let object = ask(plane, &[&["preflight", "-o", "json"], more].concat()).await?.json()?;
         let mut items = object["items"].as_array().cloned().unwrap_or_default();
-        items.retain(|item| !item["point"].as_str().is_some_and(|point| point.ends_with("-rights")));
+        let is_live = |point: &str| point.ends_with("-rights") || point == "admission";
+        items.retain(|item| !item["point"].as_str().is_some_and(is_live));
         Ok(items)
     };
     let (live, from) = (lines(&[]).await?, lines(&["--from", file]).await?);

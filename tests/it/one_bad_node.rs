@@ -112,7 +112,8 @@ async fn node_whose_writes_fail_is_tried_with_growing_pauses() -> Result<()> {
             let fired = planted.fired().try_into()?;
             let most = 10 + began.elapsed().as_secs() / LONGEST_PAUSE.as_secs();
             eprintln!("{node}: {planted}");
-            ensure!((2..=most).contains(&fired), "{node}: {planted}, at most {most}");
+            // Nodes with the same cause try in turn, and one of them was asked to wait for long.
+            ensure!((1..=most).contains(&fired), "{node}: {planted}, at most {most}");
         }
         // The server's wait has priority over our own pauses, however long this took.
         let fired = asked_to_wait.fired().try_into()?;

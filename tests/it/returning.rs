@@ -122,7 +122,8 @@ async fn a_node_whose_cooling_claim_lost_its_finalizer_returns_to_another_block(
 
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         agent.start()?;
-        agent.wait_ready(SOON).await?;
+        // Its agent shows its address of the first block, so two reads of its Pods come first, a minute apart.
+        agent.wait_ready(SOON * 3).await?;
         let second = rig.cluster.published("n").context("its CiliumNode")?.pod_cidrs;
         ensure!(second.len() == 1 && second != first, "{second:?} after {first:?}");
 

@@ -123,6 +123,12 @@ fn each_sign_of_a_former_mode_counts() {
 }
 
 #[test]
+fn the_pods_of_a_node_that_no_pool_selects_are_not_read() {
+    let mut cluster = Cluster::of(&BEFORE.replace("26\n", "26 zone=z\n"));
+    cluster.expect("a", "finding: NoPool");
+}
+
+#[test]
 fn in_other_modes_agents_lose_no_pod_by_further_blocks() {
     let text = "pool p 10.0.0.0/24 26\nnode a 1\nciliumnode a @50 bare agents=10.1.0.9 need=8";
     Cluster::serving("multi-pool v4", text)
