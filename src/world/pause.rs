@@ -73,8 +73,10 @@ impl Pause {
         self.awaits_turn = false;
     }
 
-    /// A write was not applied.
+    /// A write was not applied, for a cause of this node or pool alone. If it waited for its turn, the cause that it
+    /// shared has changed, and no turn comes.
     pub(super) fn lengthen(&mut self, cause: Cause, now: Now) {
+        self.awaits_turn = false;
         let growing = BACKOFF.wait(self.failures);
         self.failures = self.failures.saturating_add(1);
         let least = match cause {

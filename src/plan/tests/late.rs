@@ -62,3 +62,22 @@ fn a_claim_that_its_carrier_lacks_is_a_problem_after_15_s() {
     );
     check("crd v4", &lines, &[(114, ""), (115, &problem)]);
 }
+
+/// Of two writes of a node one fails for a cause that others share, and then one for its own.
+#[test]
+fn a_node_whose_later_write_conflicts_does_not_wait_for_a_turn_that_never_comes() {
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/24 28\nclaim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41");
+    let plan = cluster.plan("a");
+    assert_eq!(plan.requests().len(), 2, "{}", rendered(&plan));
+    cluster.begin(&plan);
+    let refused = Answer::Refused("a webhook denied the request".to_owned(), None);
+    let conflict = Answer::Conflict("the object has been modified".to_owned());
+    for answer in [refused, conflict] {
+        let request = cluster.in_flight.remove(0);
+        cluster.world.finish(Outcome { request, answer, seen: Seen::Nothing }, cluster.now);
+    }
+    cluster.pass(30);
+    let plan = cluster.plan("a");
+    assert!(!plan.requests().is_empty(), "{}", rendered(&plan));
+}
