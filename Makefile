@@ -28,7 +28,7 @@ BESIDE_TOOLS := $(HELMS:%=build/bin/helm-%) build/bin/prometheus build/bin/gobgp
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
-SERVERLESS := cli_import:: cli_validate:: docs:: events:: gobgp_api:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: map::pages mutants:: simulation:: words::
+SERVERLESS := cli_import:: cli_validate:: docs:: events:: gobgp_api:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: logged:: map::pages mutants:: simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_14 of_1_17
 # Those with real routers, and those of routes that take long. `make test-routes` runs all, and `make test` the others.
@@ -72,14 +72,26 @@ endif
 # What the demo and the playground run, and no more: kubectl only where a mode of Cilium, or a person, needs it.
 SHOWN := controlplane agent-$(lastword $(AGENTS))
 
+# Builds an example, the program and these programs of build/bin, two at a time.
+build-side-by-side = @$(MAKE) --no-print-directory --jobs=2 logged-example-$(1) $(addprefix logged-,$(2))
+
+# Of these two, make takes the one that leaves less of a name.
+logged-example-%: FORCE
+	@scripts/logged example-$* cargo build --locked --color never --profile demo --bins --example $*
+logged-%: FORCE
+	@scripts/logged $* $(MAKE) --no-print-directory build/bin/$*
+
+.PHONY: FORCE
+FORCE:
+
 .PHONY: demo
 demo: ## Show the product at work on a real API server. ONCE=1 checks it and ends; NODES=300 sets the size, MODE=multi-pool Cilium's mode
-	scripts/build-side-by-side demo $(SHOWN) $(if $(MODE),kubectl)
+	$(call build-side-by-side,demo,$(SHOWN) $(if $(MODE),kubectl))
 	cargo run --locked --quiet --profile demo --example demo -- $(if $(ONCE),--once) $(if $(NODES),--nodes $(NODES)) $(if $(MODE),--mode $(MODE))
 
 .PHONY: playground
 playground: ## Run a real API server with the controller, for a person with kubectl: docs/tutorial.md
-	scripts/build-side-by-side playground $(SHOWN) kubectl
+	$(call build-side-by-side,playground,$(SHOWN) kubectl)
 	cargo run --locked --quiet --profile demo --example playground
 
 .PHONY: format

@@ -35,6 +35,7 @@ mod killed_under_load;
 mod labels;
 mod layout;
 mod leaving;
+mod logged;
 mod lost_answers;
 mod malformed;
 mod map;
