@@ -1,11 +1,11 @@
 //! Nodes whose agent ran in another mode of Cilium, where a first set of addresses may cost pods their network.
 //!
 //! An agent that finds no address waits, and its pods keep running. An agent that finds a part of them restores only
-//! the pods in that part, and deletes all others for ever (`docs/cilium.md`, Restart). So a carrier that offers
+//! the pods in that part, and deletes all others for ever (`docs/cilium.md`, Start of an agent). So a carrier that offers
 //! nothing gets nothing while it shows addresses beyond the blocks that the first patch completes.
 //!
-//! The addresses of the former mode stay on the carrier when its pods no longer exist. So the node is served when two facts
-//! hold. No agent of the node is Ready: one of this mode never is before it has addresses, and one of the former mode
+//! The addresses of the former mode stay on the carrier when its pods no longer exist. So the node is served when two
+//! facts hold. No agent of the node is Ready: one of this mode never is before it has addresses, and one of the former mode
 //! can give an address to a pod right after any read. And two reads of the node's Pods, a minute apart, find no pod
 //! with an address beyond the blocks. Pods that wait for an address do not count: they wait for this node's blocks.
 
