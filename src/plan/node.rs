@@ -93,7 +93,7 @@ fn await_answers(world: &World, draft: &mut Draft) -> Step {
 fn await_end_of_pause(world: &World, publisher: &Publisher, draft: &mut Draft) -> Step {
     let Some(pause) = world.serving(&draft.node).map(|serving| serving.pause) else { return NEXT };
     let until = pause.later_than(draft.now);
-    if until.is_none() && !pause.awaits_turn() {
+    if until.is_none() && !world.node_awaits_turn(&draft.node) {
         return NEXT;
     }
     if let Some(until) = until {

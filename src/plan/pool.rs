@@ -47,11 +47,10 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
         // A change of the mode or of the lead, or the answer, puts the pool on the agenda again.
         return PoolPlan::Unchanged;
     }
-    let pause = world.pool_pause(name);
-    if pause.awaits_turn() {
+    if world.pool_awaits_turn(name) {
         return PoolPlan::Unchanged;
     }
-    if let Some(until) = pause.later_than(now) {
+    if let Some(until) = world.pool_pause(name).later_than(now) {
         return PoolPlan::Later(until);
     }
     let settles = settles_at(world, object, now);

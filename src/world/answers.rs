@@ -114,7 +114,7 @@ impl World {
                 // The node keeps blocks for longer. Other waits for this read have their own time
                 // (`plan/released_by_agent.rs`).
                 (Some(_), Request::Read(Read::PodsOf(..))) => {}
-                (Some(_), _) if next == Next::Turn => serving.pause.await_turn(),
+                (Some(_), _) if next == Next::Turn => serving.pause.count(),
                 (Some(cause), _) => serving.pause.lengthen(cause, now),
                 (None, Request::Write(write)) => writes.accepted(write, effect, &mut serving.pause, now),
                 // The world knows that the result is overtaken. The watch will show the change.
@@ -136,7 +136,7 @@ impl World {
         if self.pools.contains_key(&pool) {
             let (pause, writes) = self.pool_writes.entry(pool.clone()).or_default();
             match failed {
-                Some(_) if next == Next::Turn => pause.await_turn(),
+                Some(_) if next == Next::Turn => pause.count(),
                 Some(cause) => pause.lengthen(cause, now),
                 None => writes.accepted(write, effect, pause, now),
             }

@@ -45,6 +45,19 @@ impl World {
         self.noted_failures = noted;
     }
 
+    /// Whether the node may write only when it is its turn, because its write fails for a cause that others share. Then
+    /// it is decided again.
+    #[must_use]
+    pub fn node_awaits_turn(&self, node: &NodeName) -> bool {
+        self.failures.awaits_turn(&Waiter::Node(node.clone()))
+    }
+
+    /// The same for a pool.
+    #[must_use]
+    pub fn pool_awaits_turn(&self, pool: &PoolName) -> bool {
+        self.failures.awaits_turn(&Waiter::Pool(pool.clone()))
+    }
+
     /// Takes in the outcome of a write that was sent at this time.
     pub(super) fn note_failure(
         &mut self,
@@ -82,26 +95,16 @@ impl World {
     /// These wait no longer for a write that fails.
     pub(super) fn release_waiters(&mut self, waiters: impl IntoIterator<Item = Waiter>) {
         for waiter in waiters {
-            self.take_turn(&waiter);
+            self.mark_waiter(&waiter);
             self.mark_pools_of_waiter(&waiter);
         }
     }
 
     /// This node or pool may write again.
-    pub(super) fn take_turn(&mut self, waiter: &Waiter) {
+    pub(super) fn mark_waiter(&mut self, waiter: &Waiter) {
         match waiter {
-            Waiter::Node(node) => {
-                if let Some(entry) = self.entries.get_mut(node) {
-                    entry.remembered.serving.pause.take_turn();
-                    self.mark(node);
-                }
-            }
-            Waiter::Pool(pool) => {
-                if let Some((pause, _)) = self.pool_writes.get_mut(pool) {
-                    pause.take_turn();
-                }
-                self.agenda.mark_pool(pool);
-            }
+            Waiter::Node(node) => self.mark(node),
+            Waiter::Pool(pool) => self.agenda.mark_pool(pool),
         }
     }
 

@@ -1,8 +1,9 @@
 //! Writes that fail: by their cause, with all nodes and pools that wait for its end.
 //!
-//! Knows no objects: its owner reports the outcome of each write. Keeps three invariants. Of all that wait for one
+//! Knows no objects: its owner reports the outcome of each write. Keeps four invariants. Of all that wait for one
 //! cause, one tries per [`PROBE_INTERVAL`], in turn. When one of them succeeds, all may try. A node whose write fails
 //! for a reason of its own keeps no other node from trying, because each node waits only for a cause that it has met.
+//! One that waits for a turn gets it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -124,6 +125,7 @@ impl Failures {
         let is_attempt = !failing.waiters.insert(waiter.clone()) || failing.waiters.len() == 1;
         failing.is_told |= now.uptime.saturating_sub(failing.since) >= TOLD_AFTER;
         if is_own {
+            self.let_try(waiter);
             return Next::Own;
         }
         if !failing.turns.contains(waiter) {
@@ -153,6 +155,7 @@ impl Failures {
     /// A write of this waiter has been accepted. Returns all that waited for the end of the same cause: each may try
     /// now. A success with another object proves nothing, except for claims: each attempt may be about another block.
     pub(super) fn succeeded(&mut self, waiter: &Waiter, write: &Write) -> BTreeSet<Waiter> {
+        self.let_try(waiter);
         let met = (waiter.clone(), write.action());
         let is_same = |target: &Target| matches!(write, Write::CreateClaim(_)) || *target == write.target();
         let Some((cause, _)) = self.met.get(&met).filter(|(_, target)| is_same(target)).cloned() else {
@@ -165,6 +168,7 @@ impl Failures {
         let waiters = self.causes.remove(cause).map(|failing| failing.waiters).unwrap_or_default();
         for waiter in &waiters {
             self.met.remove(&(waiter.clone(), cause.action.clone()));
+            self.let_try(waiter);
         }
         waiters
     }
@@ -205,12 +209,29 @@ impl Failures {
     /// Those whose turn it is: one for each cause that is due.
     pub(super) fn take_turns(&mut self, now: Duration) -> Vec<Waiter> {
         let due = self.causes.values_mut().filter(|failing| failing.next <= now);
-        due.filter_map(|failing| {
-            let waiter = failing.turns.pop_front()?;
-            failing.next = now + BACKOFF.wait(failing.n_attempts);
-            Some(waiter)
-        })
-        .collect()
+        let waiters: Vec<Waiter> = due
+            .filter_map(|failing| {
+                let waiter = failing.turns.pop_front()?;
+                failing.next = now + BACKOFF.wait(failing.n_attempts);
+                Some(waiter)
+            })
+            .collect();
+        for waiter in &waiters {
+            self.let_try(waiter);
+        }
+        waiters
+    }
+
+    /// Whether this waiter may try only when it is its turn.
+    pub(super) fn awaits_turn(&self, waiter: &Waiter) -> bool {
+        self.causes.values().any(|failing| failing.turns.contains(waiter))
+    }
+
+    /// This waiter may try all its writes, whatever the causes that keep it from each.
+    fn let_try(&mut self, waiter: &Waiter) {
+        for failing in self.causes.values_mut() {
+            failing.turns.retain(|of| of != waiter);
+        }
     }
 
     /// Whether a failure of this waiter is reported.

@@ -22,7 +22,6 @@ pub(super) const LONGEST: Duration = Duration::from_secs(30);
 pub struct Pause {
     failures: u32,
     until: Option<Duration>,
-    awaits_turn: bool,
 }
 
 impl Pause {
@@ -30,12 +29,6 @@ impl Pause {
     #[must_use]
     pub fn later_than(self, now: Now) -> Option<Duration> {
         self.until.filter(|until| *until > now.uptime)
-    }
-
-    /// Whether nothing may be written before it is the turn of this node or pool. Then it is decided again.
-    #[must_use]
-    pub const fn awaits_turn(self) -> bool {
-        self.awaits_turn
     }
 
     /// The number of failed writes in a row.
@@ -62,21 +55,13 @@ impl Pause {
         self.lengthen(Cause::Nothing, now);
     }
 
-    /// A write was not applied, for a cause that others may share.
-    pub(super) fn await_turn(&mut self) {
+    /// A write was not applied, for a cause that others may share. The wait is for a turn.
+    pub(super) fn count(&mut self) {
         self.failures = self.failures.saturating_add(1);
-        self.awaits_turn = true;
     }
 
-    /// It is the turn of this node or pool.
-    pub(super) fn take_turn(&mut self) {
-        self.awaits_turn = false;
-    }
-
-    /// A write was not applied, for a cause of this node or pool alone. If it waited for its turn, the cause that it
-    /// shared has changed, and no turn comes.
+    /// A write was not applied, for a cause of this node or pool alone.
     pub(super) fn lengthen(&mut self, cause: Cause, now: Now) {
-        self.awaits_turn = false;
         let growing = BACKOFF.wait(self.failures);
         self.failures = self.failures.saturating_add(1);
         let least = match cause {

@@ -99,7 +99,7 @@ impl World {
         let due = self.agenda.advance(now.uptime);
         self.mark_nodes(due);
         for waiter in self.failures.take_turns(now.uptime) {
-            self.take_turn(&waiter);
+            self.mark_waiter(&waiter);
         }
         self.look_on(now.uptime);
     }

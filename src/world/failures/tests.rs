@@ -98,6 +98,20 @@ fn a_conflict_is_of_its_object_alone() {
     assert_eq!(failures.succeeded(&node("a"), &claim("a", "10.0.0.0/28")).len(), 1);
 }
 
+/// It tries all its writes at once, so after a conflict of one of them it waits for no turn for the others.
+#[test]
+fn one_whose_write_conflicts_awaits_no_turn() {
+    let mut failures = Failures::default();
+    for name in ["a", "b"] {
+        fails(&mut failures, name, DOWN, 0);
+    }
+    let answer = Answer::Conflict("it exists".to_owned());
+    failures.failed(&node("a"), &claim("a", "10.0.0.16/28"), &answer, Duration::ZERO, now(0));
+    assert_eq!(["a", "b"].map(|name| failures.awaits_turn(&node(name))), [false, true]);
+    assert_eq!(failures.take_turns(Duration::from_secs(1)), [node("b")]);
+    assert_eq!((failures.awaits_turn(&node("b")), failures.next_turn()), (false, None));
+}
+
 #[test]
 fn a_server_that_asks_for_a_longer_wait_gets_it() {
     let mut failures = Failures::default();
