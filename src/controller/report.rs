@@ -22,6 +22,7 @@ use without_pool::{PoolWait, WithoutPool};
 use super::event_of::{event_of, event_of_block, events_of_status};
 use super::events::{Event, Events, Subject};
 use super::input::Input;
+use crate::model::failure::Failure;
 use crate::model::finding::{self, Finding, FindingKind};
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
@@ -185,10 +186,11 @@ impl Reporter {
         let shown_at = Instant::now();
         self.look_at_world(world, now);
         self.look_at_writes(world, now);
-        for event in self.failures.due(world, &self.telemetry.standing) {
+        let failing: Vec<(&Write, Failure)> = world.failing_writes().collect();
+        for event in self.failures.due(world, &self.telemetry.standing, &failing) {
             self.events.tell(event);
         }
-        self.telemetry.set_failures(world.failures());
+        self.telemetry.set_failures(failing.into_iter().map(|(_, failure)| failure).collect());
         self.log.summarize();
         // The finding of a write that is not repeated any more is resolved by time alone.
         self.due = (!self.in_vain.is_empty()).then_some(shown_at + IN_VAIN_INTERVAL);

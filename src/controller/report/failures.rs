@@ -22,10 +22,14 @@ use crate::world::World;
 pub(super) struct ToldFailures(BTreeMap<(String, String), Instant>);
 
 impl ToldFailures {
-    /// The events that are due.
-    pub(super) fn due(&mut self, world: &World, standing: &Standing) -> Vec<Event> {
+    /// The events that are due about the writes that fail.
+    pub(super) fn due(
+        &mut self,
+        world: &World,
+        standing: &Standing,
+        failing: &[(&Write, Failure)],
+    ) -> Vec<Event> {
         let now = Instant::now();
-        let failing: Vec<(&Write, Failure)> = world.failing_writes().collect();
         let cause = |failure: &Failure| (failure.action.clone(), failure.words.clone());
         self.0.retain(|told, _| failing.iter().any(|(_, failure)| cause(failure) == *told));
         let is_due = |failure: &Failure| self.0.get(&cause(failure)).is_none_or(|at| at.elapsed() >= REPEAT);
