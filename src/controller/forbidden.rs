@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(rule_for(&standing, &write), None, "a server that starts");
         assert_eq!(event_of_reads(&standing), None);
         tokio::time::advance(TOLD_FROM).await;
-        let rule = rule_for(&standing, &write).expect("it is told");
+        let rule = rule_for(&standing, &write).expect("a rule is missing");
         assert!(
             rule.starts_with("the controller is not allowed to create ciliumnodes of cilium.io: "),
             "{rule}"

@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use failures::ToldFailures;
+use failures::ReportedFailures;
 use finding_log::FindingLog;
 use flow::Flow;
 use grants::Grants;
@@ -86,7 +86,7 @@ pub(super) struct Reporter {
     /// Findings about writes without effect.
     in_vain: BTreeSet<Finding>,
     /// The writes that fail, as events have reported them.
-    failures: ToldFailures,
+    failures: ReportedFailures,
     /// Findings about routes.
     routes: BTreeSet<Finding>,
     /// The finding about the clock of this machine, if there is one.
@@ -122,7 +122,7 @@ impl Reporter {
             without_block: WithoutBlock::default(),
             unreadable: BTreeSet::new(),
             in_vain: BTreeSet::new(),
-            failures: ToldFailures::default(),
+            failures: ReportedFailures::default(),
             routes: BTreeSet::new(),
             clock: BTreeSet::new(),
             grants: Grants::default(),

@@ -7,12 +7,12 @@ use super::names::{NodeName, PoolName};
 use super::time::{Timestamp, whole_seconds};
 
 /// How long a write fails before it is reported. A server that starts refuses everything for a moment.
-pub const TOLD_AFTER: Duration = Duration::from_secs(10);
+pub const REPORTED_AFTER: Duration = Duration::from_secs(10);
 
 /// The time between two attempts of all that wait for the same cause. The first attempts come sooner.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A write that has failed for [`TOLD_AFTER`], with one cause.
+/// A write that has failed for [`REPORTED_AFTER`], with one cause.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Failure {
     /// When it first failed.
@@ -32,7 +32,7 @@ pub struct Failure {
 impl Failure {
     /// The failure in a sentence for a person. It stays the same as long as the cause does.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn description(&self) -> String {
         format!(
             "\"{}\" has failed since {}: {}; the controller tries again every {} s",
             self.action,

@@ -55,7 +55,7 @@ async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
         .into_iter()
         .chain(frozen)
         .chain(telemetry.standing.lines())
-        .chain(telemetry.failures().iter().map(Failure::told))
+        .chain(telemetry.failures().iter().map(Failure::description))
         .chain(telemetry.remarks())
     {
         text.push_str(&line);

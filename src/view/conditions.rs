@@ -146,7 +146,10 @@ fn ready(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Explai
     if reason == ConditionReason::Serving
         && let Some(failure) = failures::of_pool(world, &pool.name)
     {
-        return (ConditionReason::WritesFail, format!("nodes wait for their blocks: {}", failure.told()));
+        return (
+            ConditionReason::WritesFail,
+            format!("nodes wait for their blocks: {}", failure.description()),
+        );
     }
     (reason, message)
 }

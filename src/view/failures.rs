@@ -12,7 +12,7 @@ use crate::world::World;
 /// One finding for each node that waits, or for each pool, if it is a pool that waits.
 pub(super) fn findings(world: &World) -> impl Iterator<Item = Finding> {
     world.failures().into_iter().flat_map(|failure| {
-        let message = failure.told();
+        let message = failure.description();
         let of_pool = |pool: &PoolName| {
             Finding::new(FindingKind::WriteFailed, Kind::Pool, pool.as_str(), message.clone())
         };

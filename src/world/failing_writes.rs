@@ -16,13 +16,13 @@ impl World {
     /// has noted.
     #[must_use]
     pub fn failures(&self) -> Vec<Failure> {
-        let own = self.failures.told().map(|(action, failing)| self.failure(action, failing));
+        let own = self.failures.reported().map(|(action, failing)| self.failure(action, failing));
         own.chain(self.noted_failures.iter().cloned()).collect()
     }
 
     /// The same of this process alone, each with a write that fails.
     pub fn failing_writes(&self) -> impl Iterator<Item = (&Write, Failure)> {
-        self.failures.told().map(|(action, failing)| (&failing.write, self.failure(action, failing)))
+        self.failures.reported().map(|(action, failing)| (&failing.write, self.failure(action, failing)))
     }
 
     fn failure(&self, action: &str, failing: &Failing) -> Failure {
@@ -78,15 +78,15 @@ impl World {
             self.release_waiters(released);
             return Next::Own;
         }
-        let n_told = self.failures.told().count();
+        let n_reported = self.failures.reported().count();
         let next = self.failures.failed(&waiter, write, answer, sent, now);
-        if self.failures.told().count() > n_told {
+        if self.failures.reported().count() > n_reported {
             let waiters: Vec<Waiter> =
-                self.failures.told().flat_map(|(_, failing)| failing.waiters.iter().cloned()).collect();
+                self.failures.reported().flat_map(|(_, failing)| failing.waiters.iter().cloned()).collect();
             for waiter in &waiters {
                 self.mark_pools_of_waiter(waiter);
             }
-        } else if self.failures.is_told_to(&waiter) {
+        } else if self.failures.is_reported_for(&waiter) {
             self.mark_pools_of_waiter(&waiter);
         }
         next
@@ -119,9 +119,9 @@ impl World {
 
     /// This node or pool has nothing to write any more, or does not exist.
     pub(super) fn forget_failures(&mut self, waiter: &Waiter) {
-        let was_told = self.failures.is_told_to(waiter);
+        let was_reported = self.failures.is_reported_for(waiter);
         self.failures.forget(waiter);
-        if was_told {
+        if was_reported {
             self.mark_pools_of_waiter(waiter);
         }
     }

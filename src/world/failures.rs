@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::model::backoff::Backoff;
-use crate::model::failure::{PROBE_INTERVAL, TOLD_AFTER};
+use crate::model::failure::{PROBE_INTERVAL, REPORTED_AFTER};
 use crate::model::names::{NodeName, PoolName};
 use crate::model::outcome::Answer;
 use crate::model::request::{Target, Write};
@@ -21,7 +21,7 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: P
 /// The longest wait that a server may ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(30);
 
-/// How many causes of one action are told apart. The words of a server may differ with each request; beyond this
+/// How many causes of one action are distinguished. The words of a server may differ with each request; beyond this
 /// number all causes count as one, so that the attempts stay few.
 const MAX_CAUSES: usize = 8;
 
@@ -70,7 +70,7 @@ pub(super) struct Failing {
     /// When the next in turn may try.
     next: Duration,
     /// Whether it has lasted long enough to be reported.
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
 }
 
 /// The writes that fail.
@@ -116,14 +116,14 @@ impl Failures {
             turns: VecDeque::new(),
             n_attempts: 0,
             next: now.uptime,
-            is_told: false,
+            is_reported: false,
         });
         if since < failing.since {
             (failing.since, failing.since_wall) = (since, since_wall);
         }
         // One that meets a known cause for the first time was no attempt to find out whether it lasts.
         let is_attempt = !failing.waiters.insert(waiter.clone()) || failing.waiters.len() == 1;
-        failing.is_told |= now.uptime.saturating_sub(failing.since) >= TOLD_AFTER;
+        failing.is_reported |= now.uptime.saturating_sub(failing.since) >= REPORTED_AFTER;
         if is_own {
             self.let_try(waiter);
             return Next::Own;
@@ -235,9 +235,9 @@ impl Failures {
     }
 
     /// Whether a failure of this waiter is reported.
-    pub(super) fn is_told_to(&self, waiter: &Waiter) -> bool {
+    pub(super) fn is_reported_for(&self, waiter: &Waiter) -> bool {
         let causes = self.causes.values();
-        causes.filter(|failing| failing.is_told).any(|failing| failing.waiters.contains(waiter))
+        causes.filter(|failing| failing.is_reported).any(|failing| failing.waiters.contains(waiter))
     }
 
     /// All that wait, of every cause.
@@ -246,10 +246,10 @@ impl Failures {
     }
 
     /// The causes that have lasted long enough to be reported, each with its action.
-    pub(super) fn told(&self) -> impl Iterator<Item = (&str, &Failing)> {
+    pub(super) fn reported(&self) -> impl Iterator<Item = (&str, &Failing)> {
         self.causes
             .iter()
-            .filter(|(_, failing)| failing.is_told)
+            .filter(|(_, failing)| failing.is_reported)
             .map(|(cause, failing)| (cause.action.as_str(), failing))
     }
 }

@@ -104,7 +104,7 @@ impl Reason {
                 wrong.map(|finding| format!("{}: {}", finding.kind.as_str(), finding.message)).collect();
             let kind = FindingKind::WriteFailed.as_str();
             let failures = failures::of_node(world, plan);
-            findings.extend(failures.iter().map(|failure| format!("{kind}: {}", failure.told())));
+            findings.extend(failures.iter().map(|failure| format!("{kind}: {}", failure.description())));
             next = plan.requests().iter().map(step).collect();
         }
         Some(Self {

@@ -19,9 +19,9 @@ use crate::world::World;
 
 /// The causes that were reported, each by its action and words, and when.
 #[derive(Debug, Default)]
-pub(super) struct ToldFailures(BTreeMap<(String, String), Instant>);
+pub(super) struct ReportedFailures(BTreeMap<(String, String), Instant>);
 
-impl ToldFailures {
+impl ReportedFailures {
     /// The events that are due about the writes that fail.
     pub(super) fn due(
         &mut self,
@@ -31,7 +31,7 @@ impl ToldFailures {
     ) -> Vec<Event> {
         let now = Instant::now();
         let cause = |failure: &Failure| (failure.action.clone(), failure.words.clone());
-        self.0.retain(|told, _| failing.iter().any(|(_, failure)| cause(failure) == *told));
+        self.0.retain(|reported, _| failing.iter().any(|(_, failure)| cause(failure) == *reported));
         let is_due = |failure: &Failure| self.0.get(&cause(failure)).is_none_or(|at| at.elapsed() >= REPEAT);
         let due = failing.iter().filter(|(_, failure)| is_due(failure));
         let events: Vec<(_, Event)> = due
@@ -59,8 +59,8 @@ fn subject(world: &World, failure: &Failure) -> Option<Subject> {
 /// With the rule that is missing, if the server forbids such writes.
 fn event(standing: &Standing, write: &Write, failure: &Failure, subject: Subject) -> Event {
     let (reason, cause) = match forbidden::rule_for(standing, write) {
-        Some(rule) => (EventReason::WriteForbidden, format!("{rule}; {}", failure.told())),
-        None => (EventReason::WriteFailed, failure.told()),
+        Some(rule) => (EventReason::WriteForbidden, format!("{rule}; {}", failure.description())),
+        None => (EventReason::WriteFailed, failure.description()),
     };
     let waiting = match failure.n_nodes {
         0 => String::new(),

@@ -62,16 +62,16 @@ fn of_all_that_wait_for_one_cause_one_tries_every_5_s_in_turn() {
 }
 
 #[test]
-fn a_failure_is_told_after_10_s_even_if_its_words_change() {
+fn a_failure_is_reported_after_10_s_even_if_its_words_change() {
     let mut failures = Failures::default();
     for second in 0..=9 {
         fails(&mut failures, "a", if second % 2 == 0 { "one" } else { "two" }, second);
     }
-    assert_eq!(failures.told().count(), 0);
+    assert_eq!(failures.reported().count(), 0);
     fails(&mut failures, "a", "three", 10);
-    let told: Vec<(&str, &str, Timestamp)> =
-        failures.told().map(|(action, of)| (action, of.words.as_str(), of.since_wall)).collect();
-    assert_eq!(told, [("create NodeIPBlock", "three", Timestamp::default())]);
+    let reported: Vec<(&str, &str, Timestamp)> =
+        failures.reported().map(|(action, of)| (action, of.words.as_str(), of.since_wall)).collect();
+    assert_eq!(reported, [("create NodeIPBlock", "three", Timestamp::default())]);
     failures.forget(&node("a"));
     assert_eq!(failures, Failures::default());
 }
@@ -82,7 +82,7 @@ fn the_time_without_an_answer_counts() {
     let mut failures = Failures::default();
     let answer = Answer::Unknown("no answer within 10s".to_owned());
     failures.failed(&node("a"), &claim("a", "10.0.0.0/28"), &answer, Duration::ZERO, now(10));
-    assert_eq!(failures.told().count(), 1);
+    assert_eq!(failures.reported().count(), 1);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_conflict_is_of_its_object_alone() {
             failures.failed(&node(name), &claim(name, "10.0.0.0/28"), &answer, Duration::ZERO, now(10));
         assert_eq!(next, Next::Own);
     }
-    assert_eq!((failures.told().count(), failures.next_turn()), (2, None));
+    assert_eq!((failures.reported().count(), failures.next_turn()), (2, None));
     assert_eq!(failures.succeeded(&node("a"), &claim("a", "10.0.0.0/28")).len(), 1);
 }
 
