@@ -16,7 +16,7 @@ use kube::Api;
 use kube::api::{DynamicObject, ListParams, LogParams};
 use serde_json::{Value, json};
 
-use super::answers::around::{Served, UNKNOWN, UNREADABLE, list_kind, plain, resource};
+use super::answers::around::{RANGES, Served, ServedKind, UNKNOWN, UNREADABLE, list_kind, plain, resource};
 use super::answers::files::BUNDLE;
 use super::answers::replicas::OUR_PODS;
 use super::answers::{API_VERSION, Access, Gathered, Verdict, block_on};
@@ -38,20 +38,15 @@ const PORT: u16 = 9920;
 /// How many lines of each log are kept.
 const LOG_LINES: i64 = 20_000;
 
-/// The kinds that are listed: group, versions from the newest on, kind, and the name in paths.
-const KINDS: [(&str, &[&str], &str, &str); 15] = [
+/// The kinds that are listed beside those with addresses of other systems.
+const KINDS: [ServedKind; 10] = [
     (wire::GROUP, &[wire::VERSION], "NodeIPPool", "nodeippools"),
     (wire::GROUP, &[wire::VERSION], "NodeIPBlock", "nodeipblocks"),
     ("", &["v1"], "Node", "nodes"),
     ("cilium.io", &["v2"], "CiliumNode", "ciliumnodes"),
     ("cilium.io", &["v2", "v2alpha1"], "CiliumNodeConfig", "ciliumnodeconfigs"),
     ("cilium.io", &["v2", "v2alpha1"], "CiliumPodIPPool", "ciliumpodippools"),
-    ("cilium.io", &["v2", "v2alpha1"], "CiliumLoadBalancerIPPool", "ciliumloadbalancerippools"),
-    ("cilium.io", &["v2alpha1"], "CiliumResourceIPPool", "ciliumresourceippools"),
-    ("metallb.io", &["v1beta1"], "IPAddressPool", "ipaddresspools"),
     ("", &["v1"], "Pod", "pods"),
-    ("", &["v1"], "Service", "services"),
-    ("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs"),
     ("apps", &["v1"], "DaemonSet", "daemonsets"),
     ("apiregistration.k8s.io", &["v1"], "APIService", "apiservices"),
     ("", &["v1"], "Event", "events"),
@@ -213,7 +208,7 @@ impl Bundle {
     /// The objects of all kinds, one file per page. A kind that can't be listed is left out; pages that were listed
     /// before stay.
     async fn objects(&mut self, clients: &Clients) -> anyhow::Result<()> {
-        for (group, versions, kind, plural) in KINDS {
+        for (group, versions, kind, plural) in KINDS.into_iter().chain(RANGES) {
             let mut skipped = Vec::new();
             let mut is_served = false;
             for version in versions {

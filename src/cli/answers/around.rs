@@ -32,7 +32,7 @@ pub(super) struct Objects {
 }
 
 /// Group, versions from the newest on, kind, and the name in paths.
-type ServedKind = (&'static str, &'static [&'static str], &'static str, &'static str);
+pub(in crate::cli) type ServedKind = (&'static str, &'static [&'static str], &'static str, &'static str);
 
 /// The kinds with addresses that belong to other systems.
 pub(in crate::cli) const RANGES: [ServedKind; 5] = [
