@@ -53,6 +53,7 @@ pub fn reserved_by(document: &Value) -> Option<Result<AddressSet, Vec<FieldError
 /// IPReservations keep from the IPPools of Calico.
 pub fn pool_of(document: &Value, reserved: &AddressSet) -> Result<Imported, Vec<FieldError>> {
     let mut import = Import { document, errors: Vec::new(), notes: Vec::new(), spec: Map::new() };
+    import.note_unknown("", document, &DOCUMENT);
     match source(document) {
         Some(Source::Calico) => import.calico(reserved),
         Some(Source::ClusterCidr) => import.cluster_cidr(),
@@ -127,8 +128,7 @@ impl<'a> Import<'a> {
     }
 
     /// Notes each field of the object at `path`, which is empty for the document, that is not among `known`.
-    fn note_unknown(&mut self, path: &str, known: &[&str]) {
-        let object = if path.is_empty() { self.document } else { self.at(path) };
+    fn note_unknown(&mut self, path: &str, object: &Value, known: &[&str]) {
         let fields = object.as_object().into_iter().flat_map(|fields| fields.keys());
         for field in fields.filter(|field| !known.contains(&field.as_str())) {
             let dot = if path.is_empty() { "" } else { "." };
@@ -151,7 +151,6 @@ impl<'a> Import<'a> {
     }
 
     fn calico(&mut self, reserved: &AddressSet) {
-        self.note_unknown("", &DOCUMENT);
         let known = [
             "cidr",
             "blockSize",
@@ -165,7 +164,7 @@ impl<'a> Import<'a> {
             "vxlanMode",
             "disableBGPExport",
         ];
-        self.note_unknown("spec", &known);
+        self.note_unknown("spec", self.at("spec"), &known);
         let cidr = self.at("spec.cidr").clone();
         let Some(text) = cidr.as_str() else {
             self.refuse("spec.cidr", "must be set");
@@ -203,8 +202,7 @@ impl<'a> Import<'a> {
     }
 
     fn cluster_cidr(&mut self) {
-        self.note_unknown("", &DOCUMENT);
-        self.note_unknown("spec", &["perNodeHostBits", "ipv4", "ipv6", "nodeSelector"]);
+        self.note_unknown("spec", self.at("spec"), &["perNodeHostBits", "ipv4", "ipv6", "nodeSelector"]);
         let Some(bits) = self.at("spec.perNodeHostBits").as_u64() else {
             self.refuse("spec.perNodeHostBits", "must be a number");
             return;
@@ -263,14 +261,13 @@ impl<'a> Import<'a> {
     }
 
     fn pod_ip_pool(&mut self) {
-        self.note_unknown("", &DOCUMENT);
-        self.note_unknown("spec", &["ipv4", "ipv6", "podSelector", "namespaceSelector"]);
+        self.note_unknown("spec", self.at("spec"), &["ipv4", "ipv6", "podSelector", "namespaceSelector"]);
         for family in ["ipv4", "ipv6"] {
             let field = format!("spec.{family}");
             if self.at(&field).is_null() {
                 continue;
             }
-            self.note_unknown(&field, &["cidrs", "pool", "maskSize"]);
+            self.note_unknown(&field, self.at(&field), &["cidrs", "pool", "maskSize"]);
             let (mut cidrs, mut reserved) = (Vec::new(), AddressSet::new());
             // Up to 1.20 `cidrs`, and later `pool`, whose entries may have reserved ranges.
             for path in [format!("{field}.cidrs"), format!("{field}.pool")] {
@@ -300,10 +297,7 @@ impl<'a> Import<'a> {
 
     /// Adds the reserved ranges of an entry of a CiliumPodIPPool, and notes its other fields.
     fn reserved_ranges(&mut self, path: &str, entry: &Value, reserved: &mut AddressSet) {
-        let fields = entry.as_object().into_iter().flat_map(|fields| fields.keys());
-        for field in fields.filter(|field| !["cidr", "reservedRanges"].contains(&field.as_str())) {
-            self.notes.push(format!("{path}.{field} is left out: import does not know this field"));
-        }
+        self.note_unknown(path, entry, &["cidr", "reservedRanges"]);
         for (index, range) in entry["reservedRanges"].as_array().into_iter().flatten().enumerate() {
             let ends = text(&range["start"]).parse().ok().zip(text(&range["end"]).parse().ok());
             match ends.and_then(|(start, end)| Span::between(start, end)) {
