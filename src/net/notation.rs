@@ -1,6 +1,7 @@
 //! Ranges of addresses as other systems write them, read as the CIDRs that this project writes.
 //!
-//! Reads only texts with one meaning, and knows nothing of pools. The result is for messages only.
+//! Reads only texts with one meaning, and knows nothing of pools. In objects of this project another notation than
+//! that of CIDRs is an error, and its meaning is for the message.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -72,6 +73,12 @@ pub fn address_and_prefix(text: &str) -> Option<(IpAddr, Cidr)> {
 pub fn other_notation(text: &str) -> Option<Span> {
     let text = text.trim();
     from_to(text).or_else(|| with_netmask(text)).or_else(|| with_stars(text)).or_else(|| abbreviated(text))
+}
+
+/// The addresses of a CIDR, or those that the text means in another notation, as CIDRs.
+#[must_use]
+pub fn any_notation(text: &str) -> Option<Vec<Cidr>> {
+    Cidr::parse_lenient(text).map(|cidr| vec![cidr]).or_else(|| other_notation(text).map(Span::cidrs))
 }
 
 fn from_to(text: &str) -> Option<Span> {

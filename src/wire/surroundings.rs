@@ -14,7 +14,7 @@ use crate::model::surroundings::{
     OldDefinition, OtherRange, OtherWriter, PodAddresses, RangeOwner, Surroundings,
 };
 use crate::net::cidr::Cidr;
-use crate::net::notation::{Span, other_notation};
+use crate::net::notation::{Span, any_notation};
 
 /// Adds an object of any kind. Objects of other kinds, and fields that no audit needs, are ignored.
 pub fn add(around: &mut Surroundings, object: &Value, own_writer: &str) {
@@ -31,13 +31,16 @@ pub fn add(around: &mut Surroundings, object: &Value, own_writer: &str) {
             around.ranges.extend(range(RangeOwner::LoadBalancers, kind, name(object), blocks));
         }
         "IPAddressPool" => {
-            let cidrs = texts(&object["spec"]["addresses"]).flat_map(notated);
+            let cidrs = texts(&object["spec"]["addresses"]).filter_map(any_notation).flatten();
             let kind = "IPAddressPool";
             around.ranges.extend(range(RangeOwner::LoadBalancers, kind, &namespaced(object), cidrs));
         }
         "CiliumResourceIPPool" => {
             let families = ["ipv4", "ipv6"].into_iter();
-            let cidrs = families.flat_map(|family| texts(&object["spec"][family]["cidrs"])).flat_map(notated);
+            let cidrs = families
+                .flat_map(|family| texts(&object["spec"][family]["cidrs"]))
+                .filter_map(any_notation)
+                .flatten();
             around.ranges.extend(range(RangeOwner::Devices, "CiliumResourceIPPool", name(object), cidrs));
         }
         "NodeIPPool" => writers(around, object, "NodeIPPool", &["status"], own_writer),
@@ -65,14 +68,6 @@ fn service(object: &Value) -> impl Iterator<Item = OtherRange> {
     let inside = range(RangeOwner::Services, inside.filter_map(single).collect());
     let outside = range(RangeOwner::LoadBalancers, outside.filter_map(single).collect());
     inside.into_iter().chain(outside)
-}
-
-/// A range as a CIDR, or in another notation, such as `10.0.0.1-10.0.0.9`.
-fn notated(text: &str) -> Vec<Cidr> {
-    match Cidr::parse_lenient(text) {
-        Some(cidr) => vec![cidr],
-        None => other_notation(text).map(Span::cidrs).unwrap_or_default(),
-    }
 }
 
 fn single(address: &str) -> Option<Cidr> {

@@ -9,7 +9,7 @@ use super::json::text;
 use super::{FieldError, GROUP, VERSION};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
-use crate::net::notation::{Span, other_notation};
+use crate::net::notation::{Span, any_notation};
 
 mod selector;
 
@@ -37,7 +37,9 @@ pub fn reserved_by(document: &Value) -> Option<Result<AddressSet, Vec<FieldError
     let (mut reserved, mut errors) = (AddressSet::new(), Vec::new());
     let list = document["spec"]["reservedCIDRs"].as_array().into_iter().flatten();
     for (index, entry) in list.enumerate() {
-        match notated(text(entry)) {
+        let text = text(entry);
+        let single = text.parse().ok().map(|address| vec![Cidr::single(address)]);
+        match single.or_else(|| any_notation(text)) {
             Some(cidrs) => cidrs.into_iter().for_each(|cidr| reserved.insert_cidr(cidr)),
             None => errors.push(FieldError::new(
                 format!("spec.reservedCIDRs[{index}]"),
@@ -346,13 +348,6 @@ impl<'a> Import<'a> {
 
 /// The fields of a document that are read, or that only the server sets.
 const DOCUMENT: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
-
-/// The CIDRs of an address, a CIDR or a range.
-fn notated(text: &str) -> Option<Vec<Cidr>> {
-    let single = text.parse().ok().map(|address| vec![Cidr::single(address)]);
-    let cidr = || Cidr::parse_lenient(text).map(|cidr| vec![cidr]);
-    single.or_else(cidr).or_else(|| other_notation(text).map(Span::cidrs))
-}
 
 /// Whether a term has no expression.
 fn is_empty(term: &Value) -> bool {
