@@ -19,6 +19,10 @@ pub const REQUESTS_WITHIN: Duration = Duration::from_secs(60);
 /// Node whose taint stays must not stay without pods.
 pub const INITIALIZATION: Duration = Duration::from_secs(60);
 
+/// The time between the two reads of a node's Pods that find no address of its former mode. The first addresses of a
+/// node that changes its mode come after the second.
+pub const READS_APART: Duration = Duration::from_secs(60);
+
 /// When a wait of a node without addresses is a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
@@ -60,8 +64,7 @@ impl Wait {
             | Self::Deletion
             | Self::Completion
             | Self::Use => Patience::Within(DONE_WITHIN),
-            // Two reads of its Pods, a minute apart.
-            Self::FormerMode => Patience::Within(Duration::from_secs(60).saturating_add(DONE_WITHIN)),
+            Self::FormerMode => Patience::Within(READS_APART.saturating_add(DONE_WITHIN)),
             Self::Initialization => Patience::Within(INITIALIZATION.saturating_add(DONE_WITHIN)),
             Self::Request => Patience::Within(REQUESTS_WITHIN),
             // The first three are the problems `Passive`, `Frozen` and `NoCapacity`. Without a CiliumNode, no agent has

@@ -22,13 +22,11 @@ use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
 use crate::model::node::IGNORE_FORMER_MODE;
+use crate::model::patience::READS_APART;
 use crate::model::plan::{Lasting, Wait};
 use crate::model::request::Read;
 use crate::model::time::Timestamp;
 use crate::net::cidr::Cidr;
-
-/// The time between the two reads of a node's Pods that find no address of the former mode.
-const READS_APART: Duration = Duration::from_secs(60);
 
 /// How often the Pods are read while an agent of the former mode runs. They are only counted then.
 const COUNTED_EVERY: Duration = Duration::from_secs(5 * 60);
