@@ -302,12 +302,11 @@ where
         let sent = contact.requests.begins(asked.as_ref());
         let sent_at = contact.clock.uptime();
         let answer = self.inner.call(request);
-        let began = Instant::now();
         Box::pin(async move {
             let answer = answer.await;
             if let Ok(answer) = &answer {
                 sent.answered(answer.status());
-                contact.standing.note_time(began.elapsed());
+                contact.standing.note_time(contact.clock.uptime().saturating_sub(sent_at));
             }
             contact.note(asked.as_ref(), answer.as_ref().ok().map(Response::status));
             if let Ok(answer) = &answer {

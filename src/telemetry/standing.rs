@@ -24,6 +24,16 @@ const UNWRITTEN_FROM: Duration = Duration::from_secs(10);
 /// An answer that takes this long explains why the Lease can't be renewed in time.
 const SLOW: Duration = Duration::from_secs(2);
 
+/// The end of a sentence about the Lease that says that the API server is slow. Empty if its answers take less than
+/// [`SLOW`].
+#[must_use]
+pub fn slowness(answers_take: Duration) -> String {
+    if answers_take < SLOW {
+        return String::new();
+    }
+    format!("; answers of the API server take {} s", answers_take.as_secs())
+}
+
 /// A ConfigMap that the process follows beside the kinds of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FollowedConfigMap {
@@ -156,11 +166,10 @@ impl State {
     /// That the Lease can't be written, for how long, and why.
     fn unwritten(&self) -> Option<(Duration, String)> {
         let Lapse { since, why } = self.unwritten.as_ref()?;
-        let slow = (self.answer_took >= SLOW)
-            .then(|| format!("; answers of the API server take {} s", self.answer_took.as_secs()));
         let (lasted, why) = (since.elapsed(), why.as_deref().unwrap_or("it was never tried"));
-        let text = format!("the Lease can't be written for {} s, because {why}", lasted.as_secs());
-        Some((lasted, text + &slow.unwrap_or_default()))
+        let slowness = slowness(self.answer_took);
+        let text = format!("the Lease can't be written for {} s, because {why}{slowness}", lasted.as_secs());
+        Some((lasted, text))
     }
 }
 

@@ -3,8 +3,6 @@
 //!
 //! Reads the Lease and the Pods; the rest is in the world.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
@@ -18,10 +16,8 @@ use crate::model::counted::counted;
 use crate::model::freeze::Switch;
 use crate::model::time::Timestamp;
 use crate::publisher::Mode;
+use crate::telemetry::standing::slowness;
 use crate::view::overview::Problem;
-
-/// An answer that takes this long explains why the Lease can't be renewed in time.
-const SLOW: Duration = Duration::from_secs(2);
 
 /// The kind of the problem that no controller leads.
 pub(super) const NO_LEADER: &str = "NoLeader";
@@ -89,7 +85,7 @@ impl Controller {
                      of each replica have the cause: {pods}",
                     counted(replicas.all, "replica"),
                     replicas.ready,
-                    slow(listed.lease_took)
+                    slowness(listed.lease_took)
                 ),
             };
             problems.push(problem(NO_LEADER, message));
@@ -108,12 +104,4 @@ async fn read_replicas(clients: &Clients, namespace: &str) -> Option<Replicas> {
     let ours = ListParams::default().labels(OUR_PODS);
     let pods = tokio::time::timeout(clients.timeout, api.list(&ours)).await;
     Replicas::of(&pods.ok()?.ok()?.items)
-}
-
-/// That the API server is slow, if it is.
-fn slow(took: Duration) -> String {
-    if took < SLOW {
-        return String::new();
-    }
-    format!("; answers of the API server take {} s", took.as_secs())
 }
