@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::installation::is_of_chart;
 use super::json::{text, texts};
 use super::watched::Wire;
 use super::{CiliumNodes, Claims, Nodes, Pools};
@@ -24,7 +25,7 @@ pub const POLICIES: [(&str, &str); 2] = [
     ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
 ];
 
-/// The name of the controller: in the name of its account, and on the policies of its own chart.
+/// The name of the controller, which is in the name of its account.
 const OURS: &str = "cilium-node-ipam";
 
 /// The resources that the controller writes, each with its group.
@@ -52,9 +53,10 @@ pub fn policies(policies: &[Value], bindings: &[Value]) -> Vec<Guard> {
         |binding: &&Value| texts(&binding["spec"]["validationActions"]).any(|action| action == "Deny");
     let bound: BTreeSet<&str> =
         bindings.iter().filter(denies).map(|binding| text(&binding["spec"]["policyName"])).collect();
-    let is_ours = |object: &Value| object["metadata"]["labels"]["app.kubernetes.io/name"] == OURS;
     let in_force = policies.iter().filter(|policy| {
-        bound.contains(text(&policy["metadata"]["name"])) && fails_closed(&policy["spec"]) && !is_ours(policy)
+        bound.contains(text(&policy["metadata"]["name"]))
+            && fails_closed(&policy["spec"])
+            && !is_of_chart(policy)
     });
     let guards = in_force.filter_map(|policy| {
         let (name, spec) = (text(&policy["metadata"]["name"]).to_owned(), &policy["spec"]);

@@ -29,9 +29,13 @@ pub fn cilium_operator(object: &Value) -> Option<Process> {
 /// The value of `--routes` in the Deployment of the controller; `None` for another Deployment, and without the flag.
 #[must_use]
 pub fn exporter(object: &Value) -> Option<String> {
-    let is_ours = object["metadata"]["labels"]["app.kubernetes.io/name"] == "cilium-node-ipam";
     let process = process("Deployment", object, &object["spec"]["template"]["spec"]);
-    process.flag("routes").filter(|_| is_ours).map(ToOwned::to_owned)
+    process.flag("routes").filter(|_| is_of_chart(object)).map(ToOwned::to_owned)
+}
+
+/// Whether the chart of the controller has created the object.
+pub(super) fn is_of_chart(object: &Value) -> bool {
+    object["metadata"]["labels"]["app.kubernetes.io/name"] == "cilium-node-ipam"
 }
 
 /// The process in a Pod of kube-controller-manager; `None` for another Pod, and for a Pod without arguments.
