@@ -149,12 +149,12 @@ impl RealAgent {
         self.settings.ipam = ipam;
     }
 
-    /// Sets the default pool for the next start. Pods keep theirs, which an agent remembers of each.
     /// From now on pods may be lost.
     pub(crate) fn expect_losses(&mut self) {
         self.settings.losses = Losses::Expected;
     }
 
+    /// Sets the default pool for the next start. Pods keep theirs, which an agent remembers of each.
     pub(crate) fn change_default_pool(&mut self, name: &'static str) {
         let before = std::mem::replace(&mut self.settings.default_pool, name);
         let mut machine = self.machine();
