@@ -17,6 +17,7 @@ use crate::scene::{SOON, cilium_node, join_one, versions};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::controller::{Controller, ELECTED};
 use crate::support::kubectl::kubectl;
+use crate::support::kubelet::create_running;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim};
 use crate::support::rig::{Rig, under_oracle, without_product};
 use crate::support::signals::send;
@@ -146,17 +147,9 @@ pub(crate) async fn sixty_nodes(rig: &Rig) -> Result<()> {
     let pod_cidrs = json!({"spec": {"podCIDR": "10.4.0.16/28", "podCIDRs": ["10.4.0.16/28"]}});
     cluster.patch(Kind::Node, "r01", pod_cidrs).await?;
     // Another CNI gives addresses of a pool.
+    let pods: Api<Pod> = Api::default_namespaced(rig.control_plane.admin.clone());
     for index in 1..=3 {
-        let pods: Api<Pod> = Api::default_namespaced(rig.control_plane.admin.clone());
-        let name = format!("web-{index}");
-        let pod = serde_json::from_value(json!({
-            "metadata": {"name": name},
-            "spec": {"nodeName": "r01", "containers": [{"name": "app", "image": "app"}]},
-        }))?;
-        pods.create(&PostParams::default(), &pod).await?;
-        let address = format!("10.4.3.{index}");
-        let status = json!({"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}});
-        pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        create_running(&pods, &format!("web-{index}"), "r01", &[[10, 4, 3, index].into()]).await?;
     }
     Ok(())
 }

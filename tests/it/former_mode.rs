@@ -8,8 +8,6 @@ use std::net::IpAddr;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::json;
 
 use crate::agent_pods::{create_agent_pod, report, wait_told};
 use crate::multi_pool::SLOW;
@@ -20,7 +18,7 @@ use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::families::Families;
 use crate::support::kubectl::kubectl;
-use crate::support::kubelet::Health;
+use crate::support::kubelet::{Health, create_running};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
@@ -49,7 +47,9 @@ async fn pods_outlive_the_change(release: Release, families: Families) -> Result
         for number in 0..N_PODS {
             held.extend(ask(rig, &agent, &format!("ns/{number}")).await?.each());
         }
-        show_pod(rig, "web", &held).await?;
+        let pods: Api<Pod> = Api::default_namespaced(rig.cluster.client.clone());
+        // A Pod has one address per family.
+        create_running(&pods, "web", NODE, &held[..2]).await?;
         create_agent_pod(rig, POD, NODE, release.as_str()).await?;
         report(rig, POD, 0, Health::Ready).await?;
         let pool = PoolSpec::new("p").ipv4(26, &["10.1.0.0/24"]).ipv6(122, &["fd00:1::/112"]);
@@ -109,20 +109,6 @@ async fn served_by_operator(rig: &Rig, release: Release) -> Result<Agent> {
     agent.wait_ready(SLOW).await?;
     operator.end().await?;
     Ok(agent)
-}
-
-/// A pod that the API server shows with these addresses.
-async fn show_pod(rig: &Rig, name: &str, addresses: &[IpAddr]) -> Result<()> {
-    let pods: Api<Pod> = Api::default_namespaced(rig.cluster.client.clone());
-    let pod = serde_json::from_value(json!({
-        "metadata": {"name": name},
-        "spec": {"nodeName": NODE, "containers": [{"name": "app", "image": "app"}]},
-    }))?;
-    pods.create(&PostParams::default(), &pod).await?;
-    let ips: Vec<_> = addresses.iter().take(2).map(|ip| json!({ "ip": ip.to_string() })).collect();
-    let status = json!({"status": {"phase": "Running", "podIP": ips[0]["ip"], "podIPs": ips}});
-    pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
-    Ok(())
 }
 
 /// Returns when an event of the Node has these words.

@@ -9,14 +9,15 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::taken_off::{LEAVING, RANGE, Scene, create_pod};
+use super::taken_off::{LEAVING, RANGE, Scene};
 use super::{
     BLOCK, SLOW, ask_mars, by_name, create_pod_ip_pool, is_named_by_its_claim, join, multi_pool,
     wait_given_back,
 };
-use crate::agent_pods::delete_at_once;
+use crate::agent_pods::{delete_at_once, pods};
 use crate::scene::{PROMPT, ask, wait_claims_carried, wait_use_listed};
 use crate::support::controller::Controller;
+use crate::support::kubelet::create_running;
 use crate::support::objects::{Kind, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
@@ -31,7 +32,7 @@ async fn ranges_of_a_pool_are_another_names_when_its_last_block_is_free() -> Res
         let (controller, mut scene) = Scene::grown(rig).await?;
         create_pod_ip_pool(rig, "mars").await?;
         let (_, address) = scene.use_block(rig).await?;
-        create_pod(rig, "web", address).await?;
+        create_running(&pods(rig), "web", "n", &[address]).await?;
 
         rig.cluster.delete_pool(LEAVING).await?;
         rig.cluster.create_pool(&pool("renamed", RANGE).with("podIPPool", "mars")).await?;

@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::{SLOW, by_name, carried, create_pod_ip_pool, multi_pool};
@@ -17,7 +15,7 @@ use crate::chronicle::Chronicle;
 use crate::scene::{SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make};
 use crate::support::controller::Controller;
-use crate::support::kubelet::Health;
+use crate::support::kubelet::{Health, create_running};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
@@ -146,18 +144,6 @@ fn is_set(flag: &Mutex<bool>) -> bool {
     *flag.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A pod as the kubelet reports it once it has its address.
-pub(super) async fn create_pod(rig: &Rig, name: &str, address: IpAddr) -> Result<()> {
-    let pod: Pod = serde_json::from_value(json!({
-        "metadata": {"name": name},
-        "spec": {"nodeName": "n", "containers": [{"name": "app", "image": "app"}]},
-    }))?;
-    pods(rig).create(&PostParams::default(), &pod).await?;
-    let status = json!({"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}});
-    pods(rig).patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
-    Ok(())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unused_block_of_a_pool_that_drains_goes() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
@@ -219,7 +205,7 @@ async fn a_block_with_a_pod_in_it_stays_until_the_pod_ends() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
         let (controller, mut scene) = Scene::grown(rig).await?;
         let (owner, address) = scene.use_block(rig).await?;
-        create_pod(rig, "web", address).await?;
+        create_running(&pods(rig), "web", "n", &[address]).await?;
         let absent = scene.watch_for_its_absence(rig);
         Scene::drain(rig).await?;
         controller.wait_logged("these pods have addresses of it: kube-system/web", SOON).await?;

@@ -1,4 +1,6 @@
-//! The Pods of agents, as the kubelet reports them. No kubelet runs here, and the controller looks at these Pods.
+//! Pods, as the kubelet reports them. No kubelet runs here, and the controller looks at these Pods.
+
+use std::net::IpAddr;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
@@ -26,6 +28,24 @@ pub(crate) async fn create_agent_pod(client: &Client, name: &str, node: &str, re
         "spec": {"nodeName": node, "containers": [{"name": "cilium-agent", "image": image}]},
     }))?;
     pods(client).create(&PostParams::default(), &pod).await?;
+    Ok(())
+}
+
+/// Creates a Pod with these addresses that runs on the node.
+pub(crate) async fn create_running(
+    pods: &Api<Pod>,
+    name: &str,
+    node: &str,
+    addresses: &[IpAddr],
+) -> Result<()> {
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"nodeName": node, "containers": [{"name": "app", "image": "app"}]},
+    }))?;
+    pods.create(&PostParams::default(), &pod).await?;
+    let ips: Vec<_> = addresses.iter().map(|address| json!({"ip": address})).collect();
+    let status = json!({"status": {"phase": "Running", "podIP": addresses.first(), "podIPs": ips}});
+    pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
     Ok(())
 }
 
