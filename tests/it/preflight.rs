@@ -13,7 +13,7 @@ use tokio::process::Command;
 
 use crate::answers::{Said, documented};
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::kubectl::kubectl;
+use crate::support::kubectl::{apply, kubectl};
 use crate::support::kubelet::create_agent_pod;
 use crate::support::objects::{Kind, NodeSpec};
 
@@ -72,16 +72,8 @@ async fn settings(plane: &ControlPlane, data: Value) -> Result<()> {
     Ok(())
 }
 
-async fn apply(plane: &ControlPlane, folder: &Path, text: &str) -> Result<()> {
-    let file = folder.join("objects.yml");
-    std::fs::write(&file, text)?;
-    kubectl(plane, &["apply", "--server-side", "--force-conflicts", "-f", &file.to_string_lossy()])
-        .await
-        .map(drop)
-}
-
 /// A cluster of three nodes with a fault for most points.
-async fn spoil(plane: &ControlPlane, folder: &Path) -> Result<()> {
+async fn spoil(plane: &ControlPlane) -> Result<()> {
     for (index, (name, zone)) in [("n1", "a"), ("n2", "a"), ("n3", "b")].into_iter().enumerate() {
         let node = NodeSpec::new(name).label("zone", zone).object(u32::try_from(index)?);
         Kind::Node.api(&plane.admin).create(&PostParams::default(), &node).await?;
@@ -101,8 +93,8 @@ async fn spoil(plane: &ControlPlane, folder: &Path) -> Result<()> {
         }),
     )
     .await?;
-    apply(plane, folder, FAULTS).await?;
-    apply(plane, folder, &MANAGER.replace("ALLOCATES", "true")).await?;
+    apply(plane, FAULTS).await?;
+    apply(plane, &MANAGER.replace("ALLOCATES", "true")).await?;
     kubectl(
         plane,
         &[
@@ -157,7 +149,7 @@ fn assert_states(object: &Value) -> Result<()> {
 }
 
 /// Each remedy is applied.
-async fn cure(plane: &ControlPlane, folder: &Path) -> Result<()> {
+async fn cure(plane: &ControlPlane) -> Result<()> {
     settings(
         plane,
         json!({
@@ -185,7 +177,7 @@ async fn cure(plane: &ControlPlane, folder: &Path) -> Result<()> {
     )
     .await?;
     kubectl(plane, &["delete", "apiservice/v1beta1.metrics.k8s.io", "node/n2"]).await?;
-    apply(plane, folder, &MANAGER.replace("ALLOCATES", "false")).await?;
+    apply(plane, &MANAGER.replace("ALLOCATES", "false")).await?;
     create_agent_pod(&plane.admin, "cilium-n3-new", "n3", "1.17.8").await?;
     kubectl(plane, &["label", "node", "n3", "zone=a", "--overwrite"]).await?;
     kubectl(plane, &["label", "node", "n1", "zone=b", "--overwrite"]).await?;
@@ -202,7 +194,7 @@ async fn a_cluster_is_ready_after_the_remedies_of_all_lines() -> Result<()> {
         let arguments = [&["preflight", "-f", "pools.yaml"], more].concat();
         ask(&plane, &plane.admin_kubeconfig, folder, &arguments).await
     };
-    spoil(&plane, folder).await?;
+    spoil(&plane).await?;
     std::fs::write(folder.join("pools.yaml"), pools("10.2.0.0/16"))?;
     let unready = look(&[]).await?;
     documented("preflight -f pools.yaml", &unready)?;
@@ -218,7 +210,7 @@ async fn a_cluster_is_ready_after_the_remedies_of_all_lines() -> Result<()> {
     let expected = format!("pool rack and ServiceCIDR kubernetes have the same addresses: {services}");
     ensure!(overlapping.text.contains(&expected), "{}", overlapping.text);
 
-    cure(&plane, folder).await?;
+    cure(&plane).await?;
     let both = format!(
         "{}---\n{}",
         pools("10.2.0.0/16"),

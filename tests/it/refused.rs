@@ -16,9 +16,9 @@ use crate::scene::{SOON, join, join_one, wait_ready, wait_status};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::controller::{Controller, ELECTED};
 use crate::support::eventually::eventually;
-use crate::support::kubectl::kubectl;
+use crate::support::kubectl::{apply, kubectl};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
-use crate::support::proxy::{Fault, Often, Planted, Proxy, Requests, Verb};
+use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::rig::{Rig, under_oracle};
 
 /// The nodes that join while claims are refused.
@@ -113,10 +113,7 @@ async fn n_events(rig: &Rig, reason: &str) -> Result<usize> {
 /// Applies a manifest, and returns when the server refuses claims because of it. It takes manifests in by itself,
 /// without news.
 async fn applied(rig: &Rig, manifest: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("manifest.json");
-    std::fs::write(&file, manifest)?;
-    kubectl(&rig.control_plane, &["apply", "-f", &file.to_string_lossy()]).await?;
+    apply(&rig.control_plane, manifest).await?;
     eventually(SOON, async || {
         let trial = crate::support::objects::claim("10.9.0.0/28", "p", "nobody", "u", "Held");
         let dry_run = kube::api::PostParams { dry_run: true, ..kube::api::PostParams::default() };
@@ -185,37 +182,29 @@ async fn a_right_that_is_missing_is_said_until_it_is_granted() -> Result<()> {
     .await
 }
 
-/// Answers this to every claim that is created.
-fn planted(proxy: &Proxy, fault: Fault) -> Planted {
-    proxy.plant(Requests::new(Verb::Create, Kind::Block), fault, Often::Always)
+/// Every claim that is created gets this answer, until the repair.
+async fn said_until_answered_otherwise(words: &str, fault: Fault) -> Result<()> {
+    let refuse = async |_: &Rig, proxy: &Proxy| {
+        Ok(proxy.plant(Requests::new(Verb::Create, Kind::Block), fault, Often::Always))
+    };
+    said_until_repaired("WriteFailed", words, refuse, async |_, planted| {
+        drop(planted);
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_without_space_is_said_until_it_has_some() -> Result<()> {
-    let refuse = async |_: &Rig, proxy: &Proxy| Ok(planted(proxy, Fault::Status(507)));
-    said_until_repaired("WriteFailed", "507", refuse, async |_, planted| {
-        drop(planted);
-        Ok(())
-    })
-    .await
+    said_until_answered_otherwise("507", Fault::Status(507)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_always_has_too_many_requests_is_said_until_it_has_fewer() -> Result<()> {
-    let refuse = async |_: &Rig, proxy: &Proxy| Ok(planted(proxy, Fault::TooMany(1)));
-    said_until_repaired("WriteFailed", "429", refuse, async |_, planted| {
-        drop(planted);
-        Ok(())
-    })
-    .await
+    said_until_answered_otherwise("429", Fault::TooMany(1)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_without_an_answer_is_said_until_there_is_one() -> Result<()> {
-    let refuse = async |_: &Rig, proxy: &Proxy| Ok(planted(proxy, Fault::CutBefore));
-    said_until_repaired("WriteFailed", "create NodeIPBlock", refuse, async |_, planted| {
-        drop(planted);
-        Ok(())
-    })
-    .await
+    said_until_answered_otherwise("create NodeIPBlock", Fault::CutBefore).await
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::answers::ask;
 use crate::support::control_plane::Options;
-use crate::support::kubectl::kubectl;
+use crate::support::kubectl::{apply, kubectl};
 use crate::support::objects::PoolSpec;
 use crate::support::rig::without_product;
 
@@ -50,11 +50,8 @@ async fn addresses_of_services_and_load_balancers_are_seen() -> Result<()> {
     without_product(Options::default(), async |rig| {
         let plane = &rig.control_plane;
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
-        let folder = tempfile::tempdir()?;
-        let file = folder.path().join("objects.yaml");
-        for text in [METALLB, OBJECTS] {
-            std::fs::write(&file, text)?;
-            kubectl(plane, &["apply", "-f", &file.to_string_lossy()]).await?;
+        for manifest in [METALLB, OBJECTS] {
+            apply(plane, manifest).await?;
             let kind = "crd/ipaddresspools.metallb.io";
             kubectl(plane, &["wait", "--for=condition=Established", "--timeout=60s", kind]).await?;
         }

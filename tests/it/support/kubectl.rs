@@ -14,6 +14,15 @@ pub(crate) async fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> Result<
     run(plane, command).await
 }
 
+/// Applies a manifest, also over the fields of other owners.
+pub(crate) async fn apply(plane: &ControlPlane, manifest: &str) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("manifest.yaml");
+    std::fs::write(&file, manifest)?;
+    let file = file.to_string_lossy();
+    kubectl(plane, &["apply", "--server-side", "--force-conflicts", "-f", &file]).await.map(drop)
+}
+
 /// Runs a command as [`kubectl`] is run.
 pub(crate) async fn run(plane: &ControlPlane, mut command: Command) -> Result<String> {
     command
