@@ -86,7 +86,8 @@ async fn of_three_replicas_one_writes_whatever_becomes_of_the_leader() -> Result
     .await
 }
 
-/// A server that answers late for a minute costs the leader its lead, and no process exits.
+/// A server that answers late for a minute costs the leader its lead, and no process exits. A replica that tries to write
+/// the Lease says for how long it can't, and that the answers are slow.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_come_too_late_end_leads_and_no_process() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -96,6 +97,7 @@ async fn answers_that_come_too_late_end_leads_and_no_process() -> Result<()> {
         let late = replicas.plant_all(Fault::SlowAnswer(Duration::from_secs(8)));
         let until = tokio::time::Instant::now() + Duration::from_secs(60);
         nodes.fleet.join(&Fleet::names(50..53)).await?;
+        replicas.wait_says("the Lease can't be written for ", "; answers of the API server take 8 s").await?;
         // The time is the length of the outage.
         tokio::time::sleep_until(until).await;
         drop(late);
@@ -226,6 +228,22 @@ impl<'a> Replicas<'a> {
             bail!("no replica leads")
         };
         eventually(SOON, look).await
+    }
+
+    /// Waits until `/readyz` of one of the replicas has a line with both texts.
+    async fn wait_says(&self, this: &str, and: &str) -> Result<()> {
+        eventually(SOON, async || {
+            let mut answers = Vec::new();
+            for replica in 0..self.replicas.len() {
+                let (_, text) = self.get(replica, "/readyz").await?;
+                if text.lines().any(|line| line.contains(this) && line.contains(and)) {
+                    return Ok(());
+                }
+                answers.push(text);
+            }
+            bail!("no line with {this:?} and {and:?}: {answers:?}")
+        })
+        .await
     }
 
     async fn wait_readyz(&self, replica: usize, expected: &str) -> Result<()> {

@@ -34,7 +34,10 @@ pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines
     native_cidrs(world, settings, lines);
     if has_free_pools {
         if is_on(settings, "enable-endpoint-routes", IfAbsent::Off) {
-            lines.ok(Point::EndpointRoutes, "`enable-endpoint-routes` is true");
+            lines.ok(
+                Point::EndpointRoutes,
+                "`enable-endpoint-routes` is true (pods that ran before it was have no such route until they are recreated)",
+            );
         } else {
             lines.fail(
                 Point::EndpointRoutes,
