@@ -3,7 +3,8 @@
 //!
 //! The nodes follow the API server of the test, and report to it. Nothing here knows their claims.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -75,7 +76,9 @@ impl Lab {
             assert!(is_there, "{program} is missing: run `scripts/need-routers` as root");
         }
         let mut command = as_root();
-        command.args(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]).arg(lab);
+        command
+            .args(["/usr/bin/unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+            .arg(lab);
         command.arg("--daemon").arg(tool("NODEIPAM_FRR_K8S", "frr-k8s"));
         command.arg("--reloader").arg(tool("NODEIPAM_FRR_RELOADER", "frr-reloader.sh"));
         command.arg("--kubeconfig").arg(&rig.control_plane.admin_kubeconfig);
@@ -83,6 +86,14 @@ impl Lab {
         command.arg("--ipv4").arg(format!("{}/{}", ROUTER[0], LENGTHS[0]));
         command.arg("--ipv6").arg(format!("{}/{}", ROUTER[1], LENGTHS[1]));
         command.arg(format!("--helps={}", sessions == Sessions::Keep));
+        // The lab uses the programs of the system, also from this folder and with this PATH.
+        let elsewhere = rig.control_plane.dir().join("elsewhere");
+        std::fs::create_dir(&elsewhere)?;
+        let other = elsewhere.join("python3");
+        std::fs::write(&other, "#!/bin/sh\nexit 1\n")?;
+        std::fs::set_permissions(&other, Permissions::from_mode(0o755))?;
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", elsewhere.display())).current_dir(&elsewhere);
         let (said, mut saying) = watch::channel(false);
         let alarm = rig.control_plane.alarm.clone();
         let log = rig.control_plane.dir().join("frr-lab.log");
@@ -163,9 +174,9 @@ fn read<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<Vec<T>> {
 fn as_root() -> Command {
     // Its owner is the user of this process.
     if std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
-        return Command::new("env");
+        return Command::new("/usr/bin/env");
     }
-    let mut command = Command::new("sudo");
+    let mut command = Command::new("/usr/bin/sudo");
     command.arg("--non-interactive");
     command
 }

@@ -31,10 +31,23 @@ func main() {
 	// Under nohup SIGHUP is ignored, also by every child, and then the shell of the reloader can't catch it. A child does not
 	// inherit that a signal is caught.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	if err := serve(options); err != nil {
+	err := useSystem()
+	if err == nil {
+		err = serve(options)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "frr-lab:", err)
 		os.Exit(1)
 	}
+}
+
+// useSystem makes FRR's reloader start the python3 of the system, in a folder that exists behind the /tmp of each node. A
+// python3 before it in PATH may be another program, for example that of a version manager.
+func useSystem() error {
+	if err := os.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"); err != nil {
+		return err
+	}
+	return os.Chdir("/")
 }
 
 // command is a line of standard input.
