@@ -30,8 +30,13 @@ pub(crate) struct Said {
 }
 
 pub(crate) async fn ask(plane: &ControlPlane, arguments: &[&str]) -> Result<Said> {
+    ask_with(&plane.admin_kubeconfig, arguments).await
+}
+
+/// Runs a command with this kubeconfig.
+pub(crate) async fn ask_with(kubeconfig: &Path, arguments: &[&str]) -> Result<Said> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"));
-    command.args(arguments).env("KUBECONFIG", &plane.admin_kubeconfig).stdin(Stdio::null());
+    command.args(arguments).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
     let output = command.output().await?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Said { text: text(&output.stdout), errors: text(&output.stderr), code: output.status.code() })

@@ -18,6 +18,9 @@ use crate::support::objects::{Kind, PoolSpec};
 use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::rig::without_product;
 
+/// The cluster of the documents as files, for a look without any server. With `UPDATE_DOCS=1` it is written anew.
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/cluster");
+
 /// The files in an archive.
 fn files(path: &Path) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
@@ -28,6 +31,20 @@ fn files(path: &Path) -> Result<BTreeMap<String, String>> {
         files.insert(name, text);
     }
     Ok(files)
+}
+
+/// Writes the objects of a bundle to `examples/cluster`, in place of the former ones.
+fn write_example(files: &BTreeMap<String, String>) -> Result<()> {
+    let folder = Path::new(EXAMPLE);
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    std::fs::create_dir(folder)?;
+    for (name, text) in files.iter().filter(|(name, _)| name.ends_with(".json")) {
+        let name = Path::new(name).file_name().context("a bundle has files in a folder")?;
+        std::fs::write(folder.join(name), text)?;
+    }
+    Ok(())
 }
 
 /// A preflight from the file says the same of each point that a file can show: neither rights, nor the webhooks and
@@ -121,6 +138,9 @@ async fn a_bundle_answers_like_its_cluster() -> Result<()> {
             );
         }
         same_preflight(plane, &named).await?;
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            write_example(&files(&whole)?)?;
+        }
         let again = ask(plane, &["bundle", "-o", &named]).await?;
         ensure!(again.code == Some(2) && again.errors.contains("can't create"), "{}", again.errors);
         let contents = files(&whole)?;

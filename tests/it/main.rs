@@ -21,6 +21,7 @@ mod dry_run;
 mod dual_stack;
 mod election;
 mod events;
+mod example_cluster;
 mod former_mode;
 mod freeze;
 mod gobgp;
