@@ -63,13 +63,17 @@ async fn commands_that_write_show_the_consequences_and_ask_first() -> Result<()>
         // One of two CIDRs.
         let cordoned = ask(plane, &["cordon", "10.4.0.0/22", "--yes"]).await?;
         ensure!(cordoned.code == Some(0), "{:?} {}", cordoned.code, cordoned.errors);
-        cordoned.assert_lines(&["write pool rack: 10.4.0.0/22 Active -> Cordoned"])?;
+        cordoned.assert_lines(&[
+            "write pool rack: 10.4.0.0/22 Active -> Cordoned",
+            "pool rack cordoned (10.4.0.0/22)",
+        ])?;
         let states = |first: &str, second: &str| {
             json!([{"cidr": "10.4.0.0/22", "state": first}, {"cidr": "10.5.0.0/24", "state": second}])
         };
         ensure!(cidrs(rig, "rack").await? == states("Cordoned", "Active"), "{}", cidrs(rig, "rack").await?);
         let again = ask(plane, &["cordon", "10.4.0.0/22", "--yes"]).await?;
         ensure!(again.code == Some(0) && again.errors.contains("Cordoned already"), "{}", again.errors);
+        ensure!(!again.text.contains("pool rack cordoned"), "{}", again.text);
         // All of a pool.
         let active = ask(plane, &["uncordon", "rack", "--yes", "-o", "json"]).await?;
         ensure!(active.code == Some(0) && active.json()?["written"] == true, "{}{}", active.text, active.errors);
@@ -82,7 +86,12 @@ async fn commands_that_write_show_the_consequences_and_ask_first() -> Result<()>
         ensure!(cidrs(rig, "rack").await? == states("Active", "Draining"), "{}", cidrs(rig, "rack").await?);
         let waiting = ask(plane, &["drain", "edge", "--yes", "--wait", "--timeout", "5s"]).await?;
         ensure!(waiting.code == Some(1), "{:?} {}", waiting.code, waiting.errors);
-        for line in ["14 blocks of pool edge on nodes", "  14 blocks when the node is recreated: "] {
+        waiting.assert_lines(&["pool edge draining (10.2.0.0/24)"])?;
+        for line in [
+            "14 blocks of pool edge on nodes",
+            "  14 blocks when the node is recreated: ",
+            "timed out: 14 blocks remain; the drain continues",
+        ] {
             ensure!(waiting.errors.lines().any(|shown| shown.starts_with(line)), "{}", waiting.errors);
         }
         ensure!(cidrs(rig, "edge").await?[0]["state"] == "Draining", "{}", cidrs(rig, "edge").await?);
@@ -95,14 +104,15 @@ async fn commands_that_write_show_the_consequences_and_ask_first() -> Result<()>
         ensure!(freeze(plane).await? == Some(data), "{:?}", freeze(plane).await?);
         let screen = ask(plane, &["status"]).await?;
         ensure!(screen.text.contains("FROZEN"), "{}", screen.text);
-        ask(plane, &["freeze", "--yes", "--reclaim"]).await?;
+        ask(plane, &["freeze", "--yes", "--reclaim"]).await?.assert_lines(&["reclaim frozen"])?;
         let data = json!({"freeze-reclaim": "true", "freeze-writes": "true", "reason": "maintenance"});
         ensure!(freeze(plane).await? == Some(data), "{:?}", freeze(plane).await?);
-        ask(plane, &["unfreeze", "--yes", "--reclaim"]).await?;
+        ask(plane, &["unfreeze", "--yes", "--reclaim"]).await?.assert_lines(&["reclaim unfrozen"])?;
         let data = json!({"freeze-writes": "true", "reason": "maintenance"});
         ensure!(freeze(plane).await? == Some(data), "{:?}", freeze(plane).await?);
         let thawed = ask(plane, &["unfreeze", "--yes"]).await?;
         ensure!(thawed.code == Some(0) && thawed.text.contains("\nproposed "), "{}{}", thawed.text, thawed.errors);
+        thawed.assert_lines(&["unfrozen"])?;
         ensure!(freeze(plane).await?.is_none(), "{:?}", freeze(plane).await?);
         let nothing = ask(plane, &["unfreeze", "--yes"]).await?;
         ensure!(nothing.code == Some(0) && nothing.errors.contains("does not exist"), "{}", nothing.errors);

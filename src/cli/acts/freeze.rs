@@ -90,11 +90,18 @@ pub fn freeze(args: Freeze) -> anyhow::Result<Verdict> {
             return Ok(Verdict::Found);
         }
         write(&clients, namespace, found.as_ref(), &json!(data)).await?;
-        if !is_table {
+        if is_table {
+            println!("{}frozen", subject(args.reclaim));
+        } else {
             args.cluster.print("Freeze", fields(object), Vec::new)?;
         }
         Ok(Verdict::Fine)
     })
+}
+
+/// The beginning of the line about the result: a freeze without a subject stops all writes.
+fn subject(is_reclaim_only: bool) -> &'static str {
+    if is_reclaim_only { "reclaim " } else { "" }
 }
 
 /// A ConfigMap in another namespace than the controller's freezes nothing.
@@ -156,7 +163,9 @@ pub fn unfreeze(args: Unfreeze) -> anyhow::Result<Verdict> {
             let name = format!("ConfigMap {namespace}/{CONFIG_MAP}");
             within(&clients, &name, api.delete(CONFIG_MAP, &params)).await?;
         }
-        if !is_table {
+        if is_table {
+            println!("{}unfrozen", subject(args.reclaim));
+        } else {
             object["written"] = true.into();
             args.cluster.print("Unfreeze", fields(object), Vec::new)?;
         }

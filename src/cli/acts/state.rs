@@ -1,5 +1,6 @@
 //! `cordon`, `uncordon` and `drain`: the state of a pool's CIDRs.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -112,11 +113,7 @@ pub fn drain(args: Drain) -> anyhow::Result<Verdict> {
         if !args.wait || verdict == Verdict::Found {
             return Ok(verdict);
         }
-        let waiting = wait(&args.target);
-        match args.timeout {
-            Some(limit) => Ok(tokio::time::timeout(limit, waiting).await.unwrap_or(Ok(Verdict::Found))?),
-            None => waiting.await,
-        }
+        wait(&args.target, args.timeout).await
     })
 }
 
@@ -171,11 +168,24 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
         })?;
         written.push(pool.to_string());
     }
-    if !is_table {
+    if is_table {
+        for (pool, cidrs) in &found {
+            println!("pool {pool} {} ({})", done(state), ten_of(cidrs.keys()));
+        }
+    } else {
         object["written"] = Value::from(!found.is_empty());
         cluster.print("StateChange", fields(object), Vec::new)?;
     }
     Ok(Verdict::Fine)
+}
+
+/// The result of a write of this state, after the name of a pool.
+fn done(state: RangeState) -> &'static str {
+    match state {
+        RangeState::Active => "uncordoned",
+        RangeState::Cordoned => "cordoned",
+        RangeState::Draining => "draining",
+    }
 }
 
 fn changes(found: &BTreeMap<PoolName, BTreeMap<Cidr, RangeState>>, state: RangeState) -> Value {
@@ -256,14 +266,26 @@ fn patch_of(found: &DynamicObject, cidrs: &BTreeMap<Cidr, RangeState>, state: Ra
     json!({"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": spec})
 }
 
-/// Waits until all blocks have left their nodes, and reports each change on standard error.
-async fn wait(target: &Target) -> anyhow::Result<Verdict> {
+/// Waits until all blocks have left their nodes, at most for this time, and reports each change on standard error.
+async fn wait(target: &Target, limit: Option<Duration>) -> anyhow::Result<Verdict> {
     let ranges = target.ranges();
+    let n_left = Cell::new(None);
     let look = async || {
         let Gathered { world, .. } = target.cluster.access.gather().await?;
+        n_left.set(Some(n_held(&world, &ranges)));
         Ok((n_held(&world, &ranges), progress(&world, &ranges)))
     };
-    until_none(look, |line| eprintln!("{line}")).await
+    let waiting = until_none(look, |line| eprintln!("{line}"));
+    let Some(limit) = limit else { return waiting.await };
+    if let Ok(ended) = tokio::time::timeout(limit, waiting).await {
+        return ended;
+    }
+    match n_left.get() {
+        Some(1) => eprintln!("timed out: 1 block remains; the drain continues"),
+        Some(n_left) => eprintln!("timed out: {n_left} blocks remain; the drain continues"),
+        None => eprintln!("timed out: the cluster did not answer; the drain continues"),
+    }
+    Ok(Verdict::Found)
 }
 
 /// Looks again and again until no block is left, and says each change. A look that fails is reported and repeated: the
