@@ -53,28 +53,71 @@ fn files_are_what_the_chart_renders() {
     }
 }
 
-/// The notes that Helm prints are as committed. They have a valid first pool, and a further note for the numbers of
-/// replicas that need one.
+/// The notes that Helm prints, as they are committed.
+fn notes(name: &str) -> String {
+    let path = format!("tests/it/install/rendered/notes-{name}.txt");
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
 #[test]
-fn notes_have_a_valid_first_pool_and_say_what_replicas_need() {
-    let notes = |n: usize| {
-        let name = format!("tests/it/install/rendered/notes-of-{n}.txt");
-        std::fs::read_to_string(root().join(name)).unwrap()
-    };
-    let (one, two) = (notes(1), notes(2));
-    let more = two.strip_prefix(&one).unwrap();
-    assert!(more.contains("A cluster with one schedulable node needs replicaCount=1."), "{more}");
-    for command in ["rollout status deployment/cilium-node-ipam", "get nodeippools,nodeipblocks"] {
-        assert!(one.contains(command), "{command}");
+fn notes_say_what_the_values_need() {
+    let (one, two, elsewhere) = (notes("of-1"), notes("of-2"), notes("elsewhere"));
+    let schedulable = "A cluster with one schedulable node needs replicaCount=1.";
+    let unpublished = "WARNING: the image is cilium-node-ipam:";
+    let unscraped = "WARNING: the alerts need metrics";
+    for (notes, said) in
+        [(&one, vec![unpublished]), (&two, vec![schedulable, unpublished]), (&elsewhere, vec![unscraped])]
+    {
+        for sentence in [schedulable, unpublished, unscraped] {
+            assert_eq!(notes.contains(sentence), said.contains(&sentence), "{sentence}\n{notes}");
+        }
     }
-    let pool = one.split_once("<<EOF\n").unwrap().1.split_once("     EOF\n").unwrap().0;
-    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
-    std::fs::write(file.path(), pool).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"))
-        .args(["validate", "-f"])
-        .arg(file.path())
+}
+
+/// A shell gets the lines between the sentences as they are, here-document included. It runs scripts in place of the
+/// programs, which write down their arguments and their input.
+#[test]
+fn notes_can_be_pasted() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["kubectl", "cilium-node-ipam"] {
+        let script = "#!/bin/sh\necho \"${0##*/} $*\"\n[ \"$1\" != apply ] || cat >pool.yaml\n";
+        let path = folder.path().join(name);
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let notes = notes("elsewhere");
+    let is_sentence = |part: &&str| part.starts_with(char::is_uppercase) || part.starts_with(char::is_numeric);
+    let commands: Vec<&str> = notes.split("\n\n").skip(1).filter(|part| !is_sentence(part)).collect();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let output = Command::new("bash")
+        .args(["-ec", &commands.join("\n")])
+        .current_dir(folder.path())
+        .env("PATH", path)
         .output()
         .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let ran = String::from_utf8(output.stdout).unwrap();
+    let namespaces = "--cilium-namespace=cilium --namespace=addresses";
+    let expected = [
+        "kubectl -n addresses rollout status deployment/cilium-node-ipam",
+        "kubectl -n addresses logs deployment/cilium-node-ipam",
+        &format!("cilium-node-ipam preflight {namespaces}"),
+        "kubectl apply -f -",
+        "kubectl get nodeippools,nodeipblocks",
+        &format!(
+            "kubectl -n addresses exec deployment/cilium-node-ipam -- /cilium-node-ipam status {namespaces}"
+        ),
+    ];
+    assert_eq!(ran.lines().collect::<Vec<_>>(), expected);
+
+    let program = env!("CARGO_BIN_EXE_cilium-node-ipam");
+    for arguments in [vec!["preflight", "--help"], vec!["status", "--help"]] {
+        let help = Command::new(program).args(&arguments).output().unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        assert!(help.contains("--cilium-namespace") && help.contains("--namespace"), "{help}");
+    }
+    let validate = ["validate", "-f", "pool.yaml"];
+    let output = Command::new(program).args(validate).current_dir(folder.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.starts_with("1 object checked, 0 problems found"), "{said}");
 }

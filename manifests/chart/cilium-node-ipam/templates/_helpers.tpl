@@ -127,6 +127,12 @@ server, would refuse that as a conflict.
 {{- end }}
 {{- end }}
 
+{{- /* The flags by which a command finds this installation. */}}
+{{- define "cilium-node-ipam.namespaces" -}}
+{{- if ne .Values.ciliumNamespace "kube-system" }} --cilium-namespace={{ .Values.ciliumNamespace }}{{ end }}
+{{- if ne .Release.Namespace "kube-system" }} --namespace={{ .Release.Namespace }}{{ end }}
+{{- end }}
+
 {{- define "cilium-node-ipam.certificateFolder" -}}
 /etc/cilium-node-ipam/metrics-port
 {{- end }}
