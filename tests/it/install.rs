@@ -15,6 +15,7 @@ mod image;
 mod monitoring;
 mod queries;
 mod rendered;
+mod unset;
 pub(crate) mod values;
 
 use std::collections::BTreeSet;

@@ -9,6 +9,9 @@ use serde_json::Value;
 
 const CHART: &str = "manifests/chart/cilium-node-ipam";
 
+/// Values of a parent chart, which this chart accepts and does not read.
+const FOR_PARENTS: [&str; 2] = ["enabled", "global"];
+
 /// Longer defaults are not in the table, which refers to the file instead.
 const LONGEST_DEFAULT: usize = 50;
 
@@ -26,6 +29,8 @@ fn chart_has_the_version_of_the_crate() {
     for key in ["version", "appVersion"] {
         assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");
     }
+    let dependency = concat!("    version: ", env!("CARGO_PKG_VERSION"), "\n");
+    assert!(source("docs/install.md").contains(dependency), "{dependency}");
     let image = concat!("registry.example.com/cilium-node-ipam:", env!("CARGO_PKG_VERSION"));
     for command in ["make image IMAGE=", "docker push "] {
         assert!(source("README.md").contains(&format!("\n{command}{image}\n")), "{command}");
@@ -54,8 +59,8 @@ fn compare(path: &str, values: &Value, schema: &Value, differences: &mut Vec<Str
     for (key, schema) in properties {
         match values.get(key) {
             Some(value) => compare(&format!("{path}{key}."), value, schema, differences),
-            // A parent chart's values, and parts of objects of Kubernetes.
-            None if key == "global" || ["resources.", "affinity."].contains(&path) => {}
+            // Parts of objects of Kubernetes have none either.
+            None if FOR_PARENTS.contains(&key.as_str()) || ["resources.", "affinity."].contains(&path) => {}
             None => differences.push(format!("{path}{key} has no default")),
         }
     }
@@ -68,10 +73,36 @@ fn table_of_values_is_what_the_values_are() {
     assert!(document.contains(&expected), "docs/install.md needs this table:\n\n{expected}");
 }
 
-/// The table of all values, from the comments directly above their keys.
+#[test]
+fn schema_has_the_meaning_of_every_value() {
+    let schema = chart("values.schema.json");
+    for (name, _, words) in meanings(&source(&format!("{CHART}/values.yaml"))) {
+        // The thresholds of all alerts have one schema.
+        if name.ends_with(".threshold") {
+            continue;
+        }
+        let path = format!("/properties/{}/description", name.replace('.', "/properties/"));
+        assert_eq!(schema.pointer(&path), Some(&Value::from(words)), "{name}");
+    }
+}
+
+/// The table of all values.
 fn table(source: &str) -> String {
-    let values: Value = serde_saphyr::from_str(source).unwrap();
     let mut table = "| value | default | meaning |\n|---|---|---|\n".to_owned();
+    for (name, value, words) in meanings(source) {
+        let default = match value.to_string() {
+            long if long.len() > LONGEST_DEFAULT => "see values.yaml".to_owned(),
+            short => format!("`{short}`"),
+        };
+        let _ = writeln!(table, "| `{name}` | {default} | {words} |");
+    }
+    table
+}
+
+/// The name, the default and the meaning of each value, from the comments directly above their keys.
+fn meanings(source: &str) -> Vec<(String, Value, String)> {
+    let values: Value = serde_saphyr::from_str(source).unwrap();
+    let mut meanings = Vec::new();
     let (mut path, mut comment, mut seen) = (Vec::<(usize, String)>::new(), None, BTreeSet::new());
     for line in source.lines() {
         let text = line.trim_start();
@@ -88,18 +119,14 @@ fn table(source: &str) -> String {
         let Some(value) = values.pointer(&format!("/{}", names.join("/"))) else { continue };
         let name = names.join(".");
         if let Some(words) = comment {
-            let default = match value.to_string() {
-                long if long.len() > LONGEST_DEFAULT => "see values.yaml".to_owned(),
-                short => format!("`{short}`"),
-            };
-            let _ = writeln!(table, "| `{name}` | {default} | {words} |");
-            seen.insert(name);
+            seen.insert(name.clone());
+            meanings.push((name, value.clone(), words));
         } else if !value.is_object() {
             let is_told = (1..names.len()).any(|depth| seen.contains(&names[..depth].join(".")));
             assert!(is_told, "{name} has no comment");
         }
     }
-    table
+    meanings
 }
 
 #[test]

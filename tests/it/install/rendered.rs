@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::helm::{CHART, MAJORS, program};
 
-fn root() -> &'static Path {
+pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Whether a command of Helm succeeds, and its output.
-fn run(major: &str, arguments: &[&str]) -> (bool, String) {
+pub(super) fn run(major: &str, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(program(major)).args(arguments).current_dir(root()).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(said).unwrap())
@@ -35,7 +35,9 @@ fn files_are_what_the_chart_renders() {
         let status = Command::new(script).arg(program(major)).arg(out.path()).status().unwrap();
         assert!(status.success(), "helm {major}");
         let folder = Path::new("tests/it/install/rendered");
-        let mut files = vec![PathBuf::from("manifests/install.yaml"), PathBuf::from("manifests/alerts.yaml")];
+        let mut files: Vec<PathBuf> =
+            ["manifests/install.yaml", "manifests/alerts.yaml"].map(PathBuf::from).into();
+        files.push(Path::new(CHART).join("files/values.yaml"));
         for entry in out.path().join(folder).read_dir().unwrap() {
             files.push(folder.join(entry.unwrap().file_name()));
         }
@@ -86,7 +88,8 @@ fn notes_can_be_pasted() {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
     let notes = notes("elsewhere");
-    let is_sentence = |part: &&str| part.starts_with(char::is_uppercase) || part.starts_with(char::is_numeric);
+    let is_sentence =
+        |part: &&str| part.starts_with(char::is_uppercase) || part.starts_with(char::is_numeric);
     let commands: Vec<&str> = notes.split("\n\n").skip(1).filter(|part| !is_sentence(part)).collect();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let output = Command::new("bash")

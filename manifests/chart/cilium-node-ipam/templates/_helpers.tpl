@@ -1,3 +1,34 @@
+{{- /*
+Gives values that a user has unset with `null` their defaults, before a template reads them. Fields of Kubernetes stay unset
+instead, so that Kubernetes decides. Every template starts with it: Helm renders them in any order, with the same values.
+*/}}
+{{- define "cilium-node-ipam.defaults" -}}
+{{- $of_kubernetes := list "resources" "nodeSelector" "tolerations" "priorityClassName" "podSecurityContext" "securityContext" }}
+{{- $defaults := .Files.Get "files/values.yaml" | fromYaml }}
+{{- range $of_kubernetes }}{{ $_ := unset $defaults . }}{{ end }}
+{{- include "cilium-node-ipam.fill" (list .Values $defaults) }}
+{{- end }}
+
+{{- define "cilium-node-ipam.fill" -}}
+{{- $values := index . 0 }}
+{{- $defaults := index . 1 }}
+{{- range $key, $value := $values }}
+{{- if kindIs "invalid" $value }}
+{{- $_ := unset $values $key }}
+{{- else if and (kindIs "map" $value) (ne $key "global") }}
+{{- $default := get $defaults $key }}
+{{- /* A user can remove a label, or leave all to the chart. */}}
+{{- $is_filled := and (kindIs "map" $default) (ne $key "labels") }}
+{{- include "cilium-node-ipam.fill" (list $value (ternary $default dict $is_filled)) }}
+{{- end }}
+{{- end }}
+{{- range $key, $default := $defaults }}
+{{- if not (hasKey $values $key) }}
+{{- $_ := set $values $key $default }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "cilium-node-ipam.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
