@@ -375,8 +375,9 @@ build/tools/bin/cargo-cyclonedx: scripts/install-auditors
 	touch $@
 
 .PHONY: package
-package: build/bin/helm-3 ## Package the chart of a release into build/chart
-	build/bin/helm-3 package $(CHART) --destination build/chart
+package: build/bin/helm-3 ## Package the chart of a release into build/chart. HOMEPAGE= is the address of the project, for `home` and `sources`
+	@[[ -n '$(HOMEPAGE)' ]] || { echo 'HOMEPAGE is missing: see docs/release.md' >&2; exit 1; }
+	scripts/package-chart build/bin/helm-3 $(CHART) '$(HOMEPAGE)' build/chart
 
 # The binaries of the plugin for krew, as ARCH=FILE, and the address of the directory where their archives will be.
 KREW ?=

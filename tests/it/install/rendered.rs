@@ -28,6 +28,24 @@ fn chart_is_without_fault_for_helm() {
 }
 
 #[test]
+fn package_has_the_address_of_the_project() {
+    let address = "https://example.com/nodeipam";
+    for major in MAJORS {
+        let out = tempfile::tempdir().unwrap();
+        let mut script = Command::new(root().join("scripts/package-chart"));
+        script.arg(program(major)).arg(root().join(CHART)).arg(address).arg(out.path());
+        let output = script.output().unwrap();
+        assert!(output.status.success(), "helm {major}: {output:?}");
+        let package = out.path().join(format!("cilium-node-ipam-{}.tgz", env!("CARGO_PKG_VERSION")));
+        let (success, said) = run(major, &["show", "chart", package.to_str().unwrap()]);
+        assert!(success, "helm {major}: {said}");
+        let chart: Value = serde_saphyr::from_str(&said).unwrap();
+        assert_eq!((&chart["home"], &chart["sources"]), (&json!(address), &json!([address])));
+        assert!(chart["icon"].as_str().unwrap().starts_with("data:image/svg+xml;base64,"), "{chart}");
+    }
+}
+
+#[test]
 fn files_are_what_the_chart_renders() {
     for major in MAJORS {
         let out = tempfile::tempdir().unwrap();
