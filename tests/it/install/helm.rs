@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -16,7 +17,7 @@ use crate::support::agent::{Agent, Make};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::controller::{Controller, ELECTED};
 use crate::support::families::Families;
-use crate::support::kubectl::{kubectl, run};
+use crate::support::kubectl::{apply, kubectl, run};
 use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
@@ -143,6 +144,39 @@ async fn make_uses_helm_where_it_is_installed() -> Result<()> {
         make(&plane, "uninstall", &[&program, "PURGE=1"]).await?;
     }
     plane.assert_clean().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn auto_is_the_address_that_kubeadm_publishes() -> Result<()> {
+    let bare = Options { crds: Vec::new(), manifests: Vec::new(), ..Options::of(Families::V4) };
+    let plane = ControlPlane::start(bare).await?;
+    plane.keep_to_this_test();
+    let auto = ["template", NAME, CHART, "--dry-run=server", "--set", "k8sServiceHost=auto"];
+    for major in MAJORS {
+        let refused = helm(&plane, major, &auto).await.unwrap_err().to_string();
+        ensure!(refused.contains("set k8sServiceHost and k8sServicePort"), "{refused}");
+    }
+    for (server, host, port) in [
+        ("https://192.0.2.7:6443", "192.0.2.7", "6443"),
+        ("https://[fd00::1]:6443", "fd00::1", "6443"),
+        ("https://api.example.com", "api.example.com", "443"),
+    ] {
+        let kubeconfig = json!({"kind": "Config", "clusters": [{"name": "", "cluster": {"server": server}}]});
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "cluster-info", "namespace": "kube-public"},
+            "data": {"kubeconfig": kubeconfig.to_string()},
+        });
+        apply(&plane, &map.to_string()).await?;
+        for major in MAJORS {
+            let rendered = helm(&plane, major, &auto).await?;
+            for (name, value) in [("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)] {
+                let line = format!("- name: {name}\n              value: \"{value}\"\n");
+                ensure!(rendered.contains(&line), "helm {major}: {line}\n{rendered}");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The image of the Deployment, and whether it creates CiliumNodes.

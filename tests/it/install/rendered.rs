@@ -193,6 +193,11 @@ fn values_that_are_wrong_are_refused() {
         ("routes.exporter=none", "exporter"),
         ("routes.template=template", "template"),
         ("k8sServicePort=6443", "set both"),
+        ("k8sServiceHost=https://api.example.com:6443/", "set k8sServiceHost=api.example.com, and"),
+        ("k8sServiceHost=192.0.2.7:6443", "set k8sServiceHost=192.0.2.7, and"),
+        ("k8sServiceHost=[fd00::1]:6443", "set k8sServiceHost=fd00::1, and"),
+        // Without a cluster there is no ConfigMap.
+        ("k8sServiceHost=auto", "set k8sServiceHost and k8sServicePort"),
         ("metricsPort.port=0", "port"),
         ("metricsPort.scrapers={prometheus}", "scrapers"),
         ("serviceMonitor.enabled=true", "set metricsPort.enabled=true"),

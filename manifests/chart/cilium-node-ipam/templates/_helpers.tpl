@@ -158,6 +158,35 @@ server, would refuse that as a conflict.
 {{- end }}
 {{- end }}
 
+{{- /*
+The address of the API server, as variables of a container. `auto` is resolved as by Cilium's chart: from the kubeconfig for
+users without rights, which kubeadm publishes.
+*/}}
+{{- define "cilium-node-ipam.apiServer" -}}
+{{- $host := .Values.k8sServiceHost }}
+{{- $port := .Values.k8sServicePort | toString }}
+{{- if eq $host "auto" }}
+{{- $map := lookup "v1" "ConfigMap" "kube-public" "cluster-info" }}
+{{- $clusters := dig "data" "kubeconfig" "" $map | fromYaml | dig "clusters" list }}
+{{- $server := urlParse (default dict (first $clusters) | dig "cluster" "server" "") }}
+{{- $host = $server.hostname }}
+{{- $port = regexFind ":[0-9]+$" $server.host | trimPrefix ":" | default "443" }}
+{{- if not $host }}
+{{- fail "k8sServiceHost=auto reads the address of the API server from the ConfigMap kube-public/cluster-info of the cluster, and found none: set k8sServiceHost and k8sServicePort" }}
+{{- end }}
+{{- end }}
+{{- with $host }}
+# Where Cilium replaces kube-proxy, the Service `kubernetes` does not work on a node before its agent runs,
+# and agents wait for this controller.
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ . | quote }}
+{{- with $port }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* The flags by which a command finds this installation. */}}
 {{- define "cilium-node-ipam.namespaces" -}}
 {{- if ne .Values.ciliumNamespace "kube-system" }} --cilium-namespace={{ .Values.ciliumNamespace }}{{ end }}
@@ -196,7 +225,12 @@ server, would refuse that as a conflict.
 {{- if and .Values.serviceMonitor.enabled (not .Values.metricsPort.enabled) }}
 {{- fail "serviceMonitor needs the metrics port: set metricsPort.enabled=true" }}
 {{- end }}
-{{- if and .Values.k8sServicePort (not .Values.k8sServiceHost) }}
+{{- $host := .Values.k8sServiceHost }}
+{{- if and .Values.k8sServicePort (not $host) }}
 {{- fail "k8sServicePort has an effect with k8sServiceHost only: set both" }}
+{{- end }}
+{{- if or (contains "/" $host) (hasPrefix "[" $host) (regexMatch "^[^:]+:[0-9]*$" $host) }}
+{{- $parts := urlParse (ternary $host (print "//" $host) (contains "//" $host)) }}
+{{- fail (printf "k8sServiceHost is a name or an address, without scheme, port and path: set k8sServiceHost=%s, and k8sServicePort to its port" $parts.hostname) }}
 {{- end }}
 {{- end }}
