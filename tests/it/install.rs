@@ -396,15 +396,22 @@ fn deployment_can_run_where_nothing_else_can() {
     assert_eq!((pod.host_network, pod.dns_policy.as_deref()), (Some(true), Some("Default")));
     assert_eq!(pod.priority_class_name.as_deref(), Some("system-cluster-critical"));
     let tolerations = pod.tolerations.unwrap();
-    for taint in ["node.cilium.io/agent-not-ready", "node.kubernetes.io/not-ready"] {
-        let tolerated = tolerations.iter().any(|toleration| {
-            toleration.key.as_deref() == Some(taint)
+    // As in Kubernetes (GetMatchingTolerations), the first match of a taint counts.
+    let seconds = |key: &str, effect: &str| {
+        let matching = tolerations.iter().find(|toleration| {
+            toleration.key.as_deref().is_none_or(|its| its == key)
                 && toleration.operator.as_deref() == Some("Exists")
-                && toleration.effect.is_none()
-                && toleration.toleration_seconds.is_none()
+                && toleration.effect.as_deref().is_none_or(|its| its == effect)
         });
-        assert!(tolerated, "{taint}");
+        matching.unwrap_or_else(|| panic!("{key}:{effect} is not tolerated")).toleration_seconds
+    };
+    for key in ["node.cilium.io/agent-not-ready", "node.kubernetes.io/not-ready", "example.com/any"] {
+        for effect in ["NoSchedule", "NoExecute"] {
+            assert_eq!(seconds(key, effect), None, "{key}:{effect}");
+        }
     }
+    let unreachable = "node.kubernetes.io/unreachable";
+    assert_eq!((seconds(unreachable, "NoExecute"), seconds(unreachable, "NoSchedule")), (Some(30), None));
     let security = pod.containers[0].security_context.clone().unwrap();
     assert_eq!(security.read_only_root_filesystem, Some(true));
     assert!(pod.volumes.is_none(), "it keeps nothing");
