@@ -9,14 +9,16 @@ use tempfile::TempDir;
 use super::helm::{CHART, MAJORS};
 use super::rendered::{root, run};
 
-/// Fields of Kubernetes, which decides about them where they are unset.
-const OF_KUBERNETES: [&str; 6] = [
-    "resources",
-    "nodeSelector",
-    "tolerations",
-    "priorityClassName",
-    "podSecurityContext",
-    "securityContext",
+/// Fields of Kubernetes, which decides about them where they are unset, and a part of the default of each.
+const OF_KUBERNETES: [(&str, &str); 8] = [
+    ("resources", "memory: 1Gi"),
+    ("nodeSelector", "kubernetes.io/os"),
+    ("tolerations", "tolerationSeconds"),
+    ("priorityClassName", "system-cluster-critical"),
+    ("podSecurityContext", "runAsNonRoot"),
+    ("securityContext", "allowPrivilegeEscalation"),
+    ("readinessProbe", "timeoutSeconds: 3"),
+    ("livenessProbe", "failureThreshold: 6"),
 ];
 
 /// The deepest values: `routes.gobgp.address`, and `threshold` of an alert one level below it.
@@ -78,7 +80,7 @@ fn null_brings_the_default_of_the_chart_back() {
     let path = root().join(CHART).join("values.yaml");
     let mut chart: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let chart = chart.as_object_mut().unwrap();
-    for key in OF_KUBERNETES {
+    for (key, _) in OF_KUBERNETES {
         assert!(chart.remove(key).is_some(), "{key}");
     }
     // A label that is unset is removed.
@@ -104,8 +106,8 @@ fn null_brings_the_default_of_the_chart_back() {
 
 #[test]
 fn null_leaves_fields_of_kubernetes_out() {
-    let values: Value =
-        OF_KUBERNETES.into_iter().map(|key| (key.to_owned(), Value::Null)).collect::<Map<_, _>>().into();
+    let unset = OF_KUBERNETES.map(|(key, _)| (key.to_owned(), Value::Null));
+    let values = Value::Object(Map::from_iter(unset));
     let mut also = values.clone();
     // Values without a default, and a label that another file of values has set.
     also["affinity"] = json!({"podAntiAffinity": null});
@@ -113,9 +115,10 @@ fn null_leaves_fields_of_kubernetes_out() {
     also["global"] = Value::Null;
     let parent = Parent::new();
     for major in MAJORS {
+        let usual = render(major, &root().join(CHART), &json!({}));
         let rendered = render(major, &root().join(CHART), &values);
-        for key in OF_KUBERNETES {
-            assert!(!rendered.contains(&format!("\n      {key}:")), "helm {major}: {key}\n{rendered}");
+        for (key, part) in OF_KUBERNETES {
+            assert!(usual.contains(part) && !rendered.contains(part), "helm {major}: {key}\n{rendered}");
         }
         assert_eq!(render(major, &root().join(CHART), &also), rendered);
         assert_eq!(parent.render(major, &values), rendered);

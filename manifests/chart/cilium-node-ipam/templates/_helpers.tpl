@@ -3,7 +3,7 @@ Gives values that a user has unset with `null` their defaults, before a template
 instead, so that Kubernetes decides. Every template starts with it: Helm renders them in any order, with the same values.
 */}}
 {{- define "cilium-node-ipam.defaults" -}}
-{{- $of_kubernetes := list "resources" "nodeSelector" "tolerations" "priorityClassName" "podSecurityContext" "securityContext" }}
+{{- $of_kubernetes := list "resources" "nodeSelector" "tolerations" "priorityClassName" "podSecurityContext" "securityContext" "readinessProbe" "livenessProbe" }}
 {{- $defaults := .Files.Get "files/values.yaml" | fromYaml }}
 {{- range $of_kubernetes }}{{ $_ := unset $defaults . }}{{ end }}
 {{- include "cilium-node-ipam.fill" (list .Values $defaults) }}
@@ -97,7 +97,7 @@ server, would refuse that as a conflict.
 {{- define "cilium-node-ipam.args" -}}
 - run
 # The loopback address of the node: nothing else protects a port of the host network, and kubelet is on the same host.
-- --listen=127.0.0.1:9920
+- --listen=127.0.0.1:{{ .Values.port }}
 - --log-format={{ .Values.logFormat }}
 {{- if ne (join "," .Values.modes) "crd" }}
 - --modes={{ join "," .Values.modes }}
@@ -199,6 +199,9 @@ users without rights, which kubeadm publishes.
 
 {{- /* Values that contradict each other. The schema can refuse them too, but its messages do not help. */}}
 {{- define "cilium-node-ipam.validate" -}}
+{{- if and .Values.metricsPort.enabled (eq (int .Values.port) (int .Values.metricsPort.port)) }}
+{{- fail "port and metricsPort.port are ports of the same node: set different ones" }}
+{{- end }}
 {{- if and .Values.createPodIPPools (not (has "multi-pool" .Values.modes)) }}
 {{- fail "createPodIPPools has an effect in the mode multi-pool only: add multi-pool to modes, or set createPodIPPools=false" }}
 {{- end }}
