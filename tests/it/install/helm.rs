@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::wait::await_condition;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -144,6 +147,51 @@ async fn make_uses_helm_where_it_is_installed() -> Result<()> {
         make(&plane, "uninstall", &[&program, "PURGE=1"]).await?;
     }
     plane.assert_clean().await
+}
+
+/// The pod of `helm test` has the rights that it needs, and its answer is whether a controller leads.
+#[tokio::test(flavor = "multi_thread")]
+async fn helm_test_fails_without_a_leader() -> Result<()> {
+    let bare = Options { crds: Vec::new(), manifests: Vec::new(), ..Options::of(Families::V4) };
+    let plane = ControlPlane::start(bare).await?;
+    plane.keep_to_this_test();
+    for major in MAJORS {
+        helm(&plane, major, &["install", NAME, CHART, "--take-ownership"]).await?;
+        kubectl(&plane, &["wait", "--for=condition=Established", "-f", "crds"]).await?;
+        let controller = start(&plane, NAME, &[]).await?;
+        let test = ["test", NAME, "--timeout=60s"];
+        let (said, status) = tokio::try_join!(helm(&plane, major, &test), run_test_pod(&plane))?;
+        ensure!(said.contains("Succeeded"), "helm {major}: {said}\n{status}");
+        stop(controller).await?;
+        let (said, status) =
+            tokio::try_join!(async { Ok(helm(&plane, major, &test).await) }, run_test_pod(&plane))?;
+        ensure!(said.is_err() && status.contains("NoLeader"), "helm {major}: {said:?}\n{status}");
+        helm(&plane, major, &["uninstall", NAME]).await?;
+    }
+    plane.assert_clean().await
+}
+
+/// Runs the pod of `helm test` as a kubelet does, but without its patience, and returns its log.
+async fn run_test_pod(plane: &ControlPlane) -> Result<String> {
+    let pods: Api<Pod> = Api::namespaced(plane.admin.clone(), NAMESPACE);
+    let name = format!("{NAME}-test");
+    let is_pending = |pod: Option<&Pod>| {
+        pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref()).is_some_and(|phase| phase == "Pending")
+    };
+    let pod = tokio::time::timeout(SOON, await_condition(pods.clone(), &name, is_pending)).await??;
+    let spec = pod.and_then(|pod| pod.spec).context("no pod")?;
+    ensure!(spec.service_account_name.as_deref() == Some(NAME), "{:?}", spec.service_account_name);
+    let arguments = spec.containers[0].args.iter().flatten();
+    let output = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"))
+        .args(arguments.filter(|argument| !argument.starts_with("--timeout=")))
+        .arg("--timeout=1s")
+        .env("KUBECONFIG", &plane.controller_kubeconfig)
+        .output()
+        .await?;
+    let phase = if output.status.success() { "Succeeded" } else { "Failed" };
+    let status = json!({"status": {"phase": phase}});
+    pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(String::from_utf8([output.stdout, output.stderr].concat())?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -187,6 +187,32 @@ users without rights, which kubeadm publishes.
 {{- end }}
 {{- end }}
 
+{{- /* The fields of every pod of this chart: it must run where no other pod can. */}}
+{{- define "cilium-node-ipam.pod" -}}
+serviceAccountName: {{ include "cilium-node-ipam.serviceAccountName" . }}
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+hostNetwork: true
+# The node's resolver: cluster DNS itself waits for pod addresses.
+dnsPolicy: Default
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- /* The flags by which a command finds this installation. */}}
 {{- define "cilium-node-ipam.namespaces" -}}
 {{- if ne .Values.ciliumNamespace "kube-system" }} --cilium-namespace={{ .Values.ciliumNamespace }}{{ end }}
