@@ -278,7 +278,7 @@ async fn fits_together(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// Shows full pools, draining ranges and foreign CIDRs as a picture.
+/// Shows full pools, draining ranges and foreign CIDRs as a picture. With `UPDATE_DOCS=1` it is the one of the README.
 async fn is_drawn(plane: &ControlPlane) -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (name, parts) in [
@@ -291,6 +291,10 @@ async fn is_drawn(plane: &ControlPlane) -> Result<()> {
         let text = std::fs::read_to_string(file)?;
         for part in parts {
             ensure!(text.contains(part), "{name} without {part}");
+        }
+        let picture = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images").join(name);
+        if std::env::var_os("UPDATE_DOCS").is_some() && picture.exists() {
+            std::fs::write(picture, text)?;
         }
     }
     let wrong = ask(plane, &["map", "-o", "map.png"]).await?;

@@ -66,6 +66,18 @@ fn columns_in_the_readme_are_those_of_the_definitions() -> Result<()> {
     Ok(())
 }
 
+/// The page of a repository shows that much of a line without a scroll bar.
+#[test]
+fn commands_of_the_readme_fit_the_page() {
+    let readme = include_str!("../../README.md");
+    let blocks: Vec<&str> =
+        readme.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n")).collect();
+    assert!(blocks.len() > 3, "{blocks:?}");
+    for line in blocks.iter().flat_map(|block| block.lines()) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
 /// Each rule on the page of invariants has a section of the same name in the appendix. The section names its code and
 /// its tests.
 #[test]
