@@ -44,7 +44,7 @@ async fn play() -> Result<()> {
     let folder = Folder::create(&rig)?;
     println!(
         "Kubernetes {} runs at {}, and the controller serves it. In another terminal, in this folder:\n\n    \
-         . {FOLDER}/environment\n    cd {FOLDER}\n\nCtrl-C ends it.",
+         . {FOLDER}/environment\n\n`leave` there brings that terminal back, and Ctrl-C here ends everything.",
         rig.control_plane.ready["version"].as_str().unwrap_or("?"),
         rig.control_plane.server,
     );
@@ -76,7 +76,7 @@ impl Folder {
         let programs = this.ancestors().nth(2).context("the program is in a folder")?;
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FOLDER);
         std::fs::create_dir_all(&path)?;
-        std::fs::write(path.join("environment"), environment(&rig.control_plane, programs))?;
+        std::fs::write(path.join("environment"), environment(&rig.control_plane, programs, &path))?;
         Ok(Self(path))
     }
 }

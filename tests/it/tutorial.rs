@@ -24,7 +24,7 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tutorial.md");
 const TUTORIAL: &str = include_str!("../../docs/tutorial.md");
 
 /// The way of a reader into the playground. The test is there already.
-const SETUP: [&str; 2] = ["make playground", ". build/playground/environment\ncd build/playground"];
+const SETUP: [&str; 2] = ["make playground", ". build/playground/environment"];
 
 /// The minimum number of commands of the tutorial. Fewer would mean that the test does not read it properly.
 const FEWEST: usize = 15;
@@ -130,12 +130,9 @@ impl<'a> Shell<'a> {
     fn new(rig: &'a Rig, limit: Duration) -> Result<Self> {
         let program = Path::new(env!("CARGO_BIN_EXE_cilium-node-ipam"));
         let programs = program.parent().context("the program is in a folder")?;
-        Ok(Self {
-            rig,
-            folder: tempfile::tempdir()?,
-            environment: environment(&rig.control_plane, programs),
-            limit,
-        })
+        let folder = tempfile::tempdir()?;
+        let environment = environment(&rig.control_plane, programs, folder.path());
+        Ok(Self { rig, folder, environment, limit })
     }
 
     /// Runs a command, again if it only reads and its output is not yet the one shown.

@@ -73,7 +73,8 @@ impl<'a> Shell<'a> {
     pub(super) fn new(plane: &'a ControlPlane) -> Result<Self> {
         let program = Path::new(env!("CARGO_BIN_EXE_cilium-node-ipam"));
         let programs = program.parent().context("the program is in a folder")?;
-        let mut environment = environment(plane, programs);
+        let folder = tempfile::tempdir()?;
+        let mut environment = environment(plane, programs, folder.path());
         for (variable, name) in [("NODEIPAM_ETCDCTL", "etcdctl"), ("NODEIPAM_ETCDUTL", "etcdutl")] {
             let tool = tool(variable, name);
             let folder = tool.parent().unwrap_or(Path::new("/"));
@@ -81,7 +82,7 @@ impl<'a> Shell<'a> {
         }
         let etcd = plane.ready["etcd"].as_str().context("the URL of etcd")?;
         environment = format!("{environment}export ETCDCTL_ENDPOINTS='{etcd}'\n");
-        Ok(Self { plane, folder: tempfile::tempdir()?, environment })
+        Ok(Self { plane, folder, environment })
     }
 
     /// A file in the folder of the shell.
