@@ -21,7 +21,6 @@ use crate::support::playground::{environment, start_controller};
 use crate::support::rig::{Rig, under_oracle};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tutorial.md");
-const TUTORIAL: &str = include_str!("../../docs/tutorial.md");
 
 /// The way of a reader into the playground. The test is there already.
 const SETUP: [&str; 2] = ["make playground", ". build/playground/environment"];
@@ -30,8 +29,14 @@ const SETUP: [&str; 2] = ["make playground", ". build/playground/environment"];
 const FEWEST: usize = 15;
 
 /// The first words of commands that may be repeated.
-const READING: [&str; 4] =
-    ["kubectl get ", "cilium-node-ipam status", "cilium-node-ipam why", "cilium-node-ipam who"];
+const READING: [&str; 6] = [
+    "kubectl get ",
+    "cilium-node-ipam status",
+    "cilium-node-ipam why",
+    "cilium-node-ipam who",
+    "cilium-node-ipam plan",
+    "cilium-node-ipam check",
+];
 
 /// For each output. A node gets a block in a second, and loses one in ten.
 const SOON: Duration = Duration::from_secs(60);
@@ -43,15 +48,17 @@ const SETTLED: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Values that differ: a pattern, and a word in place of every match.
-const VARYING: [(&str, &str); 6] = [
+const VARYING: [(&str, &str); 7] = [
     // Ages of objects: 5s, 3m20s.
     (r"(?m)(^|\s)(\d+[dhms])+(\s|$)", "${1}AGE${3}"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
     // Agents draw the addresses of pods.
     (r"\b10\.64\.(\d+)\.\d+(\s|$)", "10.64.${1}.POD${2}"),
     // So the number of pods with addresses of one block varies too.
-    (r"\b\d+ (of \d+ addresses|addresses of it are in use)", "SOME ${1}"),
+    (r"\b\d+ (of \d+ addresses|addresses of it)", "SOME ${1}"),
     (r"(10\.64\.1\.0-28 +worker-1 +rack-1 +Draining +)\d+", "${1}SOME"),
+    // `drain --wait` reports each cause that it sees between two looks.
+    (r"(?m)^(1 block of \S+ on nodes\n( .*\n)*)+", "PROGRESS\n"),
     // The leader is named after its machine.
     (r"(?m)^controller +\S+, \S+ leads", "controller VERSION, LEADER leads"),
 ];
@@ -78,7 +85,8 @@ async fn tutorial_shows_what_each_command_prints() -> Result<()> {
 }
 
 async fn work_through(rig: &Rig) -> Result<()> {
-    let parts = parts(TUTORIAL)?;
+    let tutorial = std::fs::read_to_string(PATH)?;
+    let parts = parts(&tutorial)?;
     let setup: Vec<_> = parts
         .iter()
         .filter_map(|part| match part {
@@ -91,7 +99,7 @@ async fn work_through(rig: &Rig) -> Result<()> {
     ensure!(n_commands >= FEWEST, "only {n_commands} commands");
     let rewrites = std::env::var_os("UPDATE_DOCS").is_some();
     let shell = Shell::new(rig, if rewrites { SETTLED } else { SOON })?;
-    let (mut updated, mut rest) = (String::new(), TUTORIAL);
+    let (mut updated, mut rest) = (String::new(), tutorial.as_str());
     for part in &parts {
         match part {
             Part::Setup(_) => {}
@@ -222,11 +230,14 @@ fn only_what_varies_is_left_out_of_a_comparison() {
     let shown = "NAME   AGE\nweb-1  3m20s\nweb-2  5s   10.64.0.7\ncontroller  0.1.0, host leads, mode crd, last write 0s ago\n";
     let seen = "NAME AGE\nweb-1 4s\nweb-2  1m  10.64.0.12\ncontroller  0.2.0, other leads, mode crd, last write 12m ago\n";
     assert_eq!(plain(shown), plain(seen));
+    let shown = "1 block of 10.64.1.0/27 on nodes\n  1 block now: worker-1\n1 block of 10.64.1.0/27 on nodes\nall left\n";
+    assert_eq!(plain(shown), plain("1 block of 10.64.1.0/27 on nodes\nall left\n"));
     for (one, other) in [
         ("10.64.0.0/28", "10.64.0.16/28"),
         ("10.64.0.7", "10.64.1.7"),
         ("web-1 Running 3s", "web-1 Pending 3s"),
         ("uses 5 of 14 addresses", "uses 5 of 28 addresses"),
+        ("1 block of 10.64.1.0/27 on nodes\nall left\n", "all left\n"),
         ("5 nodes", "6 nodes"),
     ] {
         assert_ne!(plain(one), plain(other));
