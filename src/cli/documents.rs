@@ -3,17 +3,20 @@
 //! Knows no rule of the objects: the caller says which documents are wanted. A file that can't be read does not hide
 //! the content of the others.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use indexmap::IndexMap;
 use serde::de::value::Error as PlainError;
-use serde::de::{IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::Spanned;
+use serde_saphyr::options::DuplicateKeyPolicy;
 
 use crate::wire::FieldError;
 
@@ -30,8 +33,12 @@ pub(super) struct Document {
 impl Document {
     /// The kind and the name of the object.
     pub(super) fn name(&self) -> String {
-        let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-        format!("{}/{}", text(&self.value["kind"]), text(&self.value["metadata"]["name"]))
+        name_of(&self.value)
+    }
+
+    /// The fields that are set twice. The API server gets their last value.
+    pub(super) fn repeated(&self) -> &[FieldError] {
+        &self.lines.repeated
     }
 
     /// The line that the error is about.
@@ -48,6 +55,12 @@ impl Document {
     pub(super) fn place_of(&self, error: &FieldError) -> String {
         format!("{}:{}", self.file, self.line_of(error))
     }
+}
+
+/// The kind and the name of an object.
+pub(super) fn name_of(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
 /// How deep below a directory files are looked for.
@@ -78,17 +91,17 @@ impl Input {
     /// Reads a file, a directory, or standard input for `-`.
     fn read(&mut self, path: &Path) {
         let outcome = if path == Path::new("-") {
-            let mut text = String::new();
-            let read = std::io::stdin().read_to_string(&mut text).context("can't read standard input");
-            read.and_then(|_| self.parse("-", &text))
+            let mut bytes = Vec::new();
+            let read = std::io::stdin().read_to_end(&mut bytes).context("can't read standard input");
+            read.and_then(|_| self.parse("-", &bytes))
         } else if path.is_dir() {
             self.read_directory(path)
         } else if is_archive(path) {
             self.read_archive(path)
         } else {
             let name = path.display().to_string();
-            let text = std::fs::read_to_string(path).with_context(|| format!("can't read {name}"));
-            text.and_then(|text| self.parse(&name, &text))
+            let bytes = std::fs::read(path).with_context(|| format!("can't read {name}"));
+            bytes.and_then(|bytes| self.parse(&name, &bytes))
         };
         self.unreadable.extend(outcome.err());
     }
@@ -119,30 +132,34 @@ impl Input {
             if !is_of_objects(&name) {
                 continue;
             }
-            let mut text = String::new();
+            let mut bytes = Vec::new();
             // More than any page of a bundle has.
-            let limited =
-                entry.by_ref().take(MAX_ENTRY).read_to_string(&mut text).with_context(unreadable)?;
+            let limited = entry.by_ref().take(MAX_ENTRY).read_to_end(&mut bytes).with_context(unreadable)?;
             if limited as u64 == MAX_ENTRY {
                 bail!("can't read {}: {} has more than {MAX_ENTRY} bytes", path.display(), name.display());
             }
-            self.parse(&name.display().to_string(), &text)?;
+            self.parse(&name.display().to_string(), &bytes)?;
         }
         Ok(())
     }
 
-    /// JSON is YAML, so one parser reads both.
-    fn parse(&mut self, file: &str, text: &str) -> anyhow::Result<()> {
-        // As kubectl reads it: 027 means 23 (YAML 1.1), and the server receives 23.
+    /// JSON is YAML, so one parser reads both. It accepts all that kubectl accepts.
+    fn parse(&mut self, file: &str, bytes: &[u8]) -> anyhow::Result<()> {
+        // A byte order mark decides the encoding, which is UTF-8 without one. Other bytes are replaced.
+        let (text, _, _) = encoding_rs::UTF_8.decode(bytes);
+        refuse_markers(file, &text)?;
+        let text = joined(text);
+        // As kubectl reads it: 027 means 23 (YAML 1.1), and the server receives 23. Of a key that is set twice, the server
+        // receives the last value.
         // A page of a large cluster is one document: 500 Nodes with their images, or CiliumNodes with their addresses.
         let options = serde_saphyr::options! {
-            legacy_octal_numbers: true, with_snippet: false,
+            legacy_octal_numbers: true, with_snippet: false, duplicate_keys: DuplicateKeyPolicy::PassThrough,
             budget: serde_saphyr::budget! {
                 max_nodes: 20_000_000, max_events: 80_000_000, max_total_scalar_bytes: 1 << 30,
             },
         };
         let found: Vec<Spanned<Content>> =
-            serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+            serde_saphyr::from_multiple_with_options(&text, options).map_err(|error| {
                 let place = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
                 anyhow!("{file}{place}: neither YAML nor JSON: {error}")
             })?;
@@ -160,6 +177,51 @@ impl Input {
     }
 }
 
+/// Refuses lines that YAML allows, and that kubectl does not read: it cuts a file at the lines that start with `---`.
+fn refuse_markers(file: &str, text: &str) -> anyhow::Result<()> {
+    for (line, number) in text.lines().zip(1..) {
+        let behind = line.strip_prefix("---").map_or("", str::trim_start);
+        ensure!(
+            behind.is_empty() || behind.starts_with('#'),
+            "{file}:{number}: kubectl reads no text behind `---`: put it on the next line"
+        );
+        ensure!(
+            !line.starts_with('%'),
+            "{file}:{number}: kubectl reads no directives such as `%YAML`: remove the line"
+        );
+    }
+    Ok(())
+}
+
+/// Files that a shell has joined: the byte order mark of a later one is removed, and JSON documents behind each other are
+/// separated.
+fn joined(text: Cow<'_, str>) -> Cow<'_, str> {
+    let text = if text.contains("\n\u{feff}") { text.replace("\n\u{feff}", "\n").into() } else { text };
+    if !text.trim_start().starts_with('{') {
+        return text;
+    }
+    let mut documents = serde_json::Deserializer::from_str(&text).into_iter::<IgnoredAny>();
+    let (mut separated, mut end) = (String::new(), 0);
+    while let Some(Ok(_)) = documents.next() {
+        let start = text.len() - text[end..].trim_start().len();
+        if end == 0 {
+            separated.push_str(&text[..start]);
+        } else {
+            // Without a line break between them, the lines of the second one are counted one too high.
+            let gap = &text[end..start];
+            separated.push_str(if gap.contains('\n') { gap } else { "\n" });
+            separated.push_str("--- ");
+        }
+        separated.push_str(&text[start..documents.byte_offset()]);
+        end = documents.byte_offset();
+    }
+    if !text[end..].trim().is_empty() || separated.len() == text.trim_end().len() {
+        // It is YAML, or one document.
+        return text;
+    }
+    separated.into()
+}
+
 fn is_archive(path: &Path) -> bool {
     let name = path.to_string_lossy();
     name.ends_with(".tar.gz") || name.ends_with(".tgz")
@@ -170,25 +232,16 @@ fn is_of_objects(path: &Path) -> bool {
 }
 
 /// The objects of a List, or the one object that the document is.
-fn items_of(document: Spanned<Content>) -> Vec<Spanned<Content>> {
-    let Content::Object(fields) = &document.value else { return vec![document] };
-    let is_list = fields.iter().any(|(key, value)| {
-        key.value == "kind"
-            && matches!(&value.value, Content::Scalar(Value::String(kind)) if kind.ends_with("List"))
-    });
-    let has_items = |(key, value): &(Spanned<String>, Spanned<Content>)| {
-        key.value == "items" && matches!(value.value, Content::List(_))
-    };
-    match fields.iter().position(has_items) {
-        Some(index) if is_list => {
-            let Content::Object(mut fields) = document.value else { unreachable!("it was one above") };
-            let Content::List(items) = fields.swap_remove(index).1.value else {
-                unreachable!("it was a list above")
-            };
-            items
+fn items_of(mut document: Spanned<Content>) -> Vec<Spanned<Content>> {
+    if let Content::Object(fields) = &mut document.value {
+        let kind = fields.get("kind").map(|field| &field.value.value);
+        let is_list = matches!(kind, Some(Content::Scalar(Value::String(kind))) if kind.ends_with("List"));
+        let items = fields.get_mut("items").map(|field| &mut field.value.value);
+        if let Some(Content::List(items)) = items.filter(|_| is_list) {
+            return std::mem::take(items);
         }
-        Some(_) | None => vec![document],
     }
+    vec![document]
 }
 
 fn line_of<T>(spanned: &Spanned<T>) -> u64 {
@@ -200,6 +253,7 @@ fn line_of<T>(spanned: &Spanned<T>) -> u64 {
 struct Lines {
     /// The root has the empty path.
     lines: BTreeMap<String, Line>,
+    repeated: Vec<FieldError>,
 }
 
 /// The line of a field, and the value if that is no list and no object.
@@ -228,11 +282,15 @@ impl Lines {
             Content::Object(fields) => fields
                 .into_iter()
                 .map(|(key, field)| {
-                    let at =
-                        if path.is_empty() { key.value.clone() } else { format!("{path}.{}", key.value) };
-                    // A field is on the line of its name: its value may start on the next line.
-                    let value = self.note(field.value, at, line_of(&key));
-                    (key.value, value)
+                    let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    let value = self.note(field.value.value, at.clone(), field.line);
+                    if let Some(earlier) = field.earlier {
+                        let rule = format!(
+                            "is set twice: the server gets only this value, not that of line {earlier}"
+                        );
+                        self.repeated.push(FieldError::new(at, &value, rule));
+                    }
+                    (key, value)
                 })
                 .collect(),
         };
@@ -275,7 +333,16 @@ impl Lines {
 enum Content {
     Scalar(Value),
     List(Vec<Spanned<Content>>),
-    Object(Vec<(Spanned<String>, Spanned<Content>)>),
+    Object(IndexMap<String, Field>),
+}
+
+/// A field of an object as it is written.
+struct Field {
+    /// The line of its name: its value may start on the next line.
+    line: u64,
+    value: Spanned<Content>,
+    /// The line of its name where it is set before, to a value that does not count.
+    earlier: Option<u64>,
 }
 
 impl<'de> Deserialize<'de> for Content {
@@ -349,9 +416,10 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Content, A::Error> {
-        let mut fields = Vec::new();
-        while let Some(field) = object.next_entry()? {
-            fields.push(field);
+        let mut fields: IndexMap<String, Field> = IndexMap::new();
+        while let Some((key, value)) = object.next_entry::<Spanned<String>, _>()? {
+            let earlier = fields.get(&key.value).map(|field| field.line);
+            fields.insert(key.value.clone(), Field { line: line_of(&key), value, earlier });
         }
         Ok(Content::Object(fields))
     }

@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use serde_json::Value;
 
-use super::documents::{Depth, Document, Input};
+use super::documents::{Depth, Document, Input, name_of};
 use crate::model::counted::counted;
 use crate::model::pool::Pool;
 use crate::net::cidr::Cidr;
@@ -32,8 +33,10 @@ const UNREADABLE: u8 = 2;
 ///
 /// A warning names a setting that the server accepts and that has no use: a CIDR with all addresses excluded, an
 /// exclusion outside of all CIDRs, thresholds or first grants beyond the limits of a node, and overlapping pools. In a
-/// cluster the older pool keeps an overlap; a file has no age. Rules that compare with the object in the cluster, such
-/// as the immutable blockSize, are not checked.
+/// cluster the older pool keeps an overlap; a file has no age. A key that is set twice is a warning, too. Rules that
+/// compare with the object in the cluster, such as the immutable blockSize, are not checked.
+///
+/// Files are read as `kubectl apply` reads them: UTF-8, or UTF-16 with a byte order mark.
 ///
 /// Exit code: 0 no problem (warnings do not count), 1 problems, 2 a file is unreadable, or has nothing to check.
 #[derive(Debug, clap::Args)]
@@ -86,7 +89,11 @@ fn report(documents: &[Document], out: &mut impl Write) -> std::io::Result<usize
             writeln!(out, "{}: {}: {finding}", document.place_of(&finding), document.name())?;
         }
     }
-    let warnings = warnings(documents);
+    let repeated = documents
+        .iter()
+        .flat_map(|document| document.repeated().iter().map(move |repeated| (document, repeated.clone())));
+    let mut warnings = warnings(documents.iter().map(|document| (document, &document.value)));
+    warnings.extend(repeated);
     for (document, warning) in &warnings {
         writeln!(out, "{}: {}: warning: {warning}", document.place_of(warning), document.name())?;
     }
@@ -100,18 +107,21 @@ fn report(documents: &[Document], out: &mut impl Write) -> std::io::Result<usize
     Ok(n_findings)
 }
 
-/// Settings that can't work: in one pool, and where files contradict each other by names given twice and ranges
+/// A pool, and the document that it is or was made of.
+type Placed<'a> = (&'a Document, &'a Value);
+
+/// Settings that can't work: in one pool, and where pools contradict each other by names given twice and ranges
 /// offered twice.
-fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
+pub(super) fn warnings<'a>(objects: impl IntoIterator<Item = Placed<'a>>) -> Vec<(&'a Document, FieldError)> {
     let mut warnings = Vec::new();
     let mut names: BTreeMap<String, &Document> = BTreeMap::new();
-    let mut ranges: Vec<(Cidr, &Document, Pool)> = Vec::new();
-    for document in documents {
-        let mut of_document = check::warnings(&document.value);
+    let mut ranges: Vec<(Cidr, Placed<'a>, Pool)> = Vec::new();
+    for (document, value) in objects {
+        let mut of_document = check::warnings(value);
         of_document.sort_by_key(|warning| document.line_of(warning));
         warnings.extend(of_document.into_iter().map(|warning| (document, warning)));
-        if let Some(first) = names.insert(document.name(), document) {
-            let name = |rule| FieldError::new("metadata.name", &document.value["metadata"]["name"], rule);
+        if let Some(first) = names.insert(name_of(value), document) {
+            let name = |rule| FieldError::new("metadata.name", &value["metadata"]["name"], rule);
             let rule = format!(
                 "is also used in {}: the object applied last replaces the other",
                 first.place_of(&name(String::new()))
@@ -119,10 +129,10 @@ fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
             warnings.push((document, name(rule)));
             continue;
         }
-        let Some(pool) = check::offline_pool(&document.value) else { continue };
+        let Some(pool) = check::offline_pool(value) else { continue };
         for (family, offered) in &pool.families {
             for cidr in offered.cidrs.keys() {
-                for (other, at, other_pool) in &ranges {
+                for (other, (at, of), other_pool) in &ranges {
                     if other.overlaps(*cidr) && other_pool.name != pool.name {
                         let range = |cidr: &Cidr, rule| {
                             FieldError::new(format!("spec.{family}.cidrs"), &cidr.to_string(), rule)
@@ -134,7 +144,7 @@ fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
                         let rule = format!(
                             "overlaps {other} of {} in {}: the older pool keeps the range; if {} is older, {}; \
                              if {} is older, {}",
-                            at.name(),
+                            name_of(of),
                             at.place_of(&range(other, String::new())),
                             other_pool.name,
                             left(&pool, other_pool),
@@ -146,18 +156,18 @@ fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
                 }
             }
         }
-        warnings.extend(sizes_differ(document, &pool, &ranges));
+        warnings.extend(sizes_differ((document, value), &pool, &ranges));
         let offered = pool.families.values().flat_map(|ranges| ranges.cidrs.keys().copied());
-        ranges.extend(offered.map(|cidr| (cidr, document, pool.clone())));
+        ranges.extend(offered.map(|cidr| (cidr, (document, value), pool.clone())));
     }
     warnings
 }
 
 /// Families for which an earlier pool has blocks of another size for the same Cilium pool.
 fn sizes_differ<'a>(
-    document: &'a Document,
+    (document, _): Placed<'a>,
     pool: &Pool,
-    earlier: &[(Cidr, &Document, Pool)],
+    earlier: &[(Cidr, Placed<'a>, Pool)],
 ) -> Vec<(&'a Document, FieldError)> {
     let mut warnings = Vec::new();
     for (family, ranges) in &pool.families {
@@ -167,11 +177,11 @@ fn sizes_differ<'a>(
             let is_other = other.name != pool.name && other.pod_ip_pool == pool.pod_ip_pool;
             (is_other && prefix != ranges.block_prefix).then_some((prefix, at))
         });
-        if let Some((prefix, at)) = other.filter(|_| pool.pod_ip_pool.is_some()) {
+        if let Some((prefix, (at, of))) = other.filter(|_| pool.pod_ip_pool.is_some()) {
             let rule = format!(
                 "differs from {prefix} of {} in {}, which has the same podIPPool: Cilium's BGP announces only \
                  one block size per family",
-                at.name(),
+                name_of(of),
                 at.place_of(&size(prefix, String::new()))
             );
             warnings.push((document, size(ranges.block_prefix, rule)));

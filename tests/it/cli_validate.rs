@@ -143,9 +143,18 @@ fn nothing_to_check_is_no_success() {
 }
 
 #[test]
-fn a_key_given_twice_is_refused_as_the_server_does() {
-    let text = "apiVersion: nodeipam.io/v1alpha1\nkind: NodeIPPool\nkind: NodeIPPool\n";
-    check(&["-f", "-"], text, 2, "0 objects checked, 0 problems found, 0 warnings\n");
+fn a_key_given_twice_is_a_warning() {
+    let text = "apiVersion: nodeipam.io/v1alpha1\nkind: NodeIPPool\nmetadata: {name: a}\nspec:\n  nodeSelector: \
+                {matchLabels: {a: b}}\n  ipv4:\n    blockSize: 26\n    cidrs: [{cidr: 10.0.0.0/20}]\n    blockSize: 27\n";
+    check(
+        &["-f", "-"],
+        text,
+        0,
+        "\
+-:9: NodeIPPool/a: warning: spec.ipv4.blockSize: 27: is set twice: the server gets only this value, not that of line 7
+1 object checked, 0 problems found, 1 warning
+",
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod bundle;
 mod chronicle;
 mod churn;
 mod claims;
+mod cli_files;
 mod cli_import;
 mod cli_validate;
 mod clocks;
