@@ -5,35 +5,43 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use serde_json::Value;
 
 use super::documents::{Depth, Document, Input};
-use crate::net::addresses::AddressSet;
-use crate::wire::{FieldError, check, import};
+use super::validate;
+use crate::wire::check;
+use crate::wire::import::{self, Settings};
 
 /// The exit code when an object was refused.
 const REFUSED: u8 = 1;
 /// The exit code when a file could not be read.
 const UNREADABLE: u8 = 2;
 
-/// Convert pools of other systems into NodeIPPools: Calico's IPPool, ClusterCIDR, and CiliumPodIPPool.
+/// Convert pools of other systems into NodeIPPools: Calico's IPPool and Installation, ClusterCIDR, and CiliumPodIPPool.
 ///
 /// It prints YAML for `kubectl apply`, after the same checks as `validate`, and reads no cluster. A range from one
 /// address to another becomes CIDRs. A disabled IPPool becomes a pool whose CIDR is Cordoned. Reserved ranges of a
-/// CiliumPodIPPool, and those of Calico's IPReservations, become `exclude`.
+/// CiliumPodIPPool, and those of Calico's IPReservations, become `exclude`. The limit of Calico's IPAMConfiguration
+/// becomes `perNode.maxBlocks`.
 ///
-/// A setting that a NodeIPPool can't express is refused with file, line and field, and its object is left out. Standard
+/// A setting that a NodeIPPool can't express is refused with file, line and field, and its pool is left out. Standard
 /// error names all other fields and documents that were not used.
 ///
 /// Exit codes: 0 all converted, 1 an object was refused, 2 a file could not be read or has no such object.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  kubectl get ippools.crd.projectcalico.org -o yaml | cilium-node-ipam import -f - > pools.yaml"
+    after_help = EXAMPLE
 )]
 pub struct Args {
     /// A file, a directory (its *.yaml, *.yml and *.json files), or `-` for standard input. May be repeated.
     #[arg(short, long = "filename", value_name = "FILE|DIR|-", required = true)]
     filename: Vec<PathBuf>,
 }
+
+const EXAMPLE: &str = "\
+Example:
+  kubectl get ippools.crd.projectcalico.org,ipreservations.crd.projectcalico.org,ipamconfigs.crd.projectcalico.org \
+-o yaml | cilium-node-ipam import -f - > pools.yaml";
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -42,59 +50,50 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     for error in &input.unreadable {
         eprintln!("{error:#}");
     }
-    let refuse = |document: &Document, errors: &[FieldError]| {
-        for error in errors {
-            eprintln!("{}: {}: {error}", document.place_of(error), document.name());
-        }
-    };
-    let (mut pools, mut reserved) = (Vec::new(), AddressSet::new());
+    let settings = Settings::of(input.documents.iter().map(|document| &document.value));
+    let mut pools: Vec<(&Document, Value)> = Vec::new();
     let mut n_refused = 0;
     for document in &input.documents {
-        match import::reserved_by(&document.value) {
-            Some(Ok(addresses)) => reserved.extend_with(&addresses),
-            Some(Err(errors)) => {
-                n_refused += 1;
-                refuse(document, &errors);
-            }
-            None if import::is_known(&document.value) => pools.push(document),
-            None => eprintln!("{}: {}: not used: it is no pool", document.place(), document.name()),
+        let (place, name) = (document.place(), document.name());
+        for repeated in document.repeated() {
+            eprintln!("{}: {name}: warning: {repeated}", document.place_of(repeated));
         }
-    }
-    if pools.is_empty() {
-        eprintln!("nothing to import: the input has no IPPool, ClusterCIDR or CiliumPodIPPool");
-    }
-    let mut out = Vec::new();
-    for document in &pools {
-        let name = document.name();
-        let imported = match import::pool_of(&document.value, &reserved) {
-            Ok(imported) => imported,
-            Err(errors) => {
-                n_refused += 1;
-                refuse(document, &errors);
-                continue;
-            }
-        };
-        let errors = check::check_document(&imported.pool);
-        if !errors.is_empty() {
-            n_refused += 1;
-            for error in &errors {
-                eprintln!("{}: {name}: the pool would be refused: {error}", document.place());
-            }
+        let Some(imported) = import::convert(&document.value, &settings) else {
+            eprintln!("{place}: {name}: not used: it is no pool");
             continue;
-        }
+        };
         for note in &imported.notes {
-            eprintln!("{}: {name}: note: {note}", document.place());
+            eprintln!("{place}: {name}: note: {note}");
         }
-        for warning in check::warnings(&imported.pool) {
-            eprintln!("{}: {name}: warning: {warning}", document.place());
+        n_refused += imported.errors.len();
+        for error in &imported.errors {
+            eprintln!("{}: {name}: {error}", document.place_of(error));
         }
-        out.push(serde_saphyr::to_string(&imported.pool)?);
+        for pool in imported.pools {
+            let errors = check::check_document(&pool);
+            n_refused += errors.len();
+            for error in &errors {
+                eprintln!("{place}: {name}: the pool would be refused: {error}");
+            }
+            if errors.is_empty() {
+                pools.push((document, pool));
+            }
+        }
     }
+    let is_nothing = !input.documents.iter().any(|document| import::has_pools(&document.value));
+    if is_nothing {
+        eprintln!("nothing to import: the input has no IPPool, Installation, ClusterCIDR or CiliumPodIPPool");
+    }
+    for (document, warning) in validate::warnings(pools.iter().map(|(document, pool)| (*document, pool))) {
+        eprintln!("{}: {}: warning: {warning}", document.place_of(&warning), document.name());
+    }
+    let out: Vec<String> =
+        pools.iter().map(|(_, pool)| serde_saphyr::to_string(pool)).collect::<Result<_, _>>()?;
     std::io::stdout()
         .lock()
         .write_all(out.join("---\n").as_bytes())
         .context("can't write to standard output")?;
-    Ok(if !input.unreadable.is_empty() || pools.is_empty() {
+    Ok(if !input.unreadable.is_empty() || is_nothing {
         ExitCode::from(UNREADABLE)
     } else if n_refused > 0 {
         ExitCode::from(REFUSED)

@@ -184,7 +184,7 @@ fn cel_errors(definition: &Definition, document: &Value, old: Option<&Value>) ->
 }
 
 /// The value at a path such as `spec.ipv4.cidrs[0].cidr`.
-fn value_at<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
+pub(super) fn value_at<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(document, |value, segment| {
         let mut parts = segment.split('[');
         let value = value.get(parts.next()?)?;

@@ -1,11 +1,12 @@
-//! Selectors of Calico as terms of a label selector.
+//! Selectors of Calico as conditions on labels.
 //!
-//! Reads only expressions that a label selector can express exactly, and names the first that it can't.
+//! Reads the grammar of Calico's parser (`libcalico-go/lib/selector`), and names the first word that has no meaning for
+//! whole labels, such as `contains`.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use serde_json::{Value, json};
+use super::predicate::Predicate;
 
 /// A word of a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,23 +20,16 @@ enum Token {
 
 const SIGNS: [&str; 11] = ["&&", "||", "==", "!=", "!", "(", ")", "{", "}", ",", "*"];
 
-/// The terms that must all hold; an error is a rule for a person.
-pub(super) fn requirements(selector: &str) -> Result<Vec<Value>, String> {
+/// The condition that the selector is; an error is a reason for a user.
+pub(super) fn parse(selector: &str) -> Result<Predicate, String> {
     let mut rest = Rest(tokens(selector)?.into_iter().peekable());
-    let mut terms = Vec::new();
     if rest.0.peek().is_none() {
-        return Ok(terms);
+        return Ok(Predicate::All(Vec::new()));
     }
-    loop {
-        terms.extend(rest.term()?);
-        match rest.0.next() {
-            None => return Ok(terms),
-            Some(Token::Sign("&&")) => {}
-            Some(Token::Sign("||")) => {
-                return Err("a label selector has no `||`: create an IPPool per alternative".to_owned());
-            }
-            Some(other) => return Err(unexpected(Some(&other))),
-        }
+    let predicate = rest.any()?;
+    match rest.0.next() {
+        None => Ok(predicate),
+        other => Err(unexpected(other.as_ref())),
     }
 }
 
@@ -47,7 +41,8 @@ fn unexpected(found: Option<&Token>) -> String {
         None => "the end".to_owned(),
     };
     format!(
-        "a label selector can't express {found} here; all(), has(), !has(), ==, !=, in, not in and && can be converted"
+        "a label selector can't express {found} here; all(), has(), ==, !=, in, not in, !, &&, || and parentheses are \
+         read"
     )
 }
 
@@ -87,6 +82,11 @@ impl Rest {
         }
     }
 
+    /// Whether the next token is this sign, which is then read.
+    fn takes(&mut self, sign: &'static str) -> bool {
+        self.0.next_if_eq(&Token::Sign(sign)).is_some()
+    }
+
     fn word(&mut self) -> Result<String, String> {
         match self.0.next() {
             Some(Token::Word(word)) => Ok(word),
@@ -101,63 +101,82 @@ impl Rest {
         }
     }
 
-    /// One term; `None` for `all()`.
-    fn term(&mut self) -> Result<Option<Value>, String> {
-        let exists = match self.0.next() {
-            Some(Token::Sign("!")) => {
-                let word = self.word()?;
-                if word != "has" {
-                    return Err(unexpected(Some(&Token::Word(word))));
-                }
-                "DoesNotExist"
-            }
-            Some(Token::Word(word)) => {
-                let opens = self.0.peek() == Some(&Token::Sign("("));
-                match (word.as_str(), opens) {
-                    ("all", true) => {
-                        self.expect("(")?;
-                        self.expect(")")?;
-                        return Ok(None);
-                    }
-                    ("has", true) => "Exists",
-                    (_, true) => return Err(unexpected(Some(&Token::Word(word)))),
-                    (_, false) => return self.comparison(&word).map(Some),
-                }
-            }
-            other => return Err(unexpected(other.as_ref())),
-        };
-        self.expect("(")?;
-        let key = self.word()?;
-        self.expect(")")?;
-        Ok(Some(json!({"key": key, "operator": exists})))
+    /// Conditions with `||`, which binds less than `&&`.
+    fn any(&mut self) -> Result<Predicate, String> {
+        let mut parts = vec![self.all()?];
+        while self.takes("||") {
+            parts.push(self.all()?);
+        }
+        Ok(Predicate::Any(parts).without_one())
     }
 
-    fn comparison(&mut self, key: &str) -> Result<Value, String> {
-        let (operator, values) = match self.0.next() {
-            Some(Token::Sign("==")) => ("In", vec![self.text()?]),
-            Some(Token::Sign("!=")) => ("NotIn", vec![self.text()?]),
-            Some(Token::Word(word)) if word == "in" => ("In", self.set()?),
-            Some(Token::Word(word)) if word == "not" => {
-                let word = self.word()?;
-                if word != "in" {
-                    return Err(unexpected(Some(&Token::Word(word))));
-                }
-                ("NotIn", self.set()?)
-            }
-            other => return Err(unexpected(other.as_ref())),
+    fn all(&mut self) -> Result<Predicate, String> {
+        let mut parts = vec![self.operation()?];
+        while self.takes("&&") {
+            parts.push(self.operation()?);
+        }
+        Ok(Predicate::All(parts).without_one())
+    }
+
+    /// One condition, perhaps negated or in parentheses.
+    fn operation(&mut self) -> Result<Predicate, String> {
+        if self.takes("!") {
+            return self.operation().map(Predicate::negated);
+        }
+        if self.takes("(") {
+            let inner = self.any()?;
+            self.expect(")")?;
+            return Ok(inner);
+        }
+        let word = self.word()?;
+        if !self.takes("(") {
+            return self.comparison(word);
+        }
+        let found = match word.as_str() {
+            // A selector of nodes selects all of them with `global()`, too.
+            "all" | "global" => Predicate::All(Vec::new()),
+            "has" => Predicate::Has(self.word()?),
+            _ => return Err(unexpected(Some(&Token::Word(word)))),
         };
-        Ok(json!({"key": key, "operator": operator, "values": values}))
+        self.expect(")")?;
+        Ok(found)
+    }
+
+    fn comparison(&mut self, key: String) -> Result<Predicate, String> {
+        match self.0.next() {
+            Some(Token::Sign("==")) => Ok(Predicate::In(key, vec![self.text()?])),
+            Some(Token::Sign("!=")) => Ok(Predicate::In(key, vec![self.text()?]).negated()),
+            Some(Token::Word(word)) if word == "in" => Ok(Predicate::In(key, self.set()?)),
+            Some(Token::Word(word)) if word == "notin" => Ok(Predicate::In(key, self.set()?).negated()),
+            Some(Token::Word(word)) if word == "not" => match self.word()? {
+                word if word == "in" => Ok(Predicate::In(key, self.set()?).negated()),
+                word => Err(unexpected(Some(&Token::Word(word)))),
+            },
+            other => Err(unexpected(other.as_ref())),
+        }
     }
 
     fn set(&mut self) -> Result<Vec<String>, String> {
         self.expect("{")?;
-        let mut values = vec![self.text()?];
-        loop {
-            match self.0.next() {
-                Some(Token::Sign(",")) => values.push(self.text()?),
-                Some(Token::Sign("}")) => return Ok(values),
-                other => return Err(unexpected(other.as_ref())),
+        let mut values = Vec::new();
+        // Calico reads a comma behind the last value, and an empty set.
+        while !self.takes("}") {
+            values.push(self.text()?);
+            if !self.takes(",") {
+                self.expect("}")?;
+                break;
             }
+        }
+        Ok(values)
+    }
+}
+
+impl Predicate {
+    /// One condition in a list is that condition.
+    fn without_one(self) -> Self {
+        match self {
+            Self::All(mut parts) | Self::Any(mut parts) if parts.len() == 1 => parts.remove(0),
+            other => other,
         }
     }
 }
@@ -165,35 +184,106 @@ impl Rest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
+
+    fn requirements(selector: &str) -> Result<Value, String> {
+        let found = parse(selector)?.requirements()?;
+        assert!(!found.select_nothing, "{selector}");
+        Ok(Value::from(found.expressions))
+    }
+
+    fn in_(key: &str, values: &[&str]) -> Value {
+        json!({"key": key, "operator": "In", "values": values})
+    }
+
+    fn not_in(key: &str, values: &[&str]) -> Value {
+        json!({"key": key, "operator": "NotIn", "values": values})
+    }
+
+    fn exists(key: &str) -> Value {
+        json!({"key": key, "operator": "Exists"})
+    }
+
+    fn absent(key: &str) -> Value {
+        json!({"key": key, "operator": "DoesNotExist"})
+    }
 
     #[test]
     fn expressions_of_a_label_selector_are_read() {
         for (selector, expected) in [
-            ("", json!([])),
-            ("all()", json!([])),
-            ("has(example.com/pods)", json!([{"key": "example.com/pods", "operator": "Exists"}])),
-            ("! has( a )", json!([{"key": "a", "operator": "DoesNotExist"}])),
-            ("a=='x'&&all()", json!([{"key": "a", "operator": "In", "values": ["x"]}])),
-            ("has != \"x y\"", json!([{"key": "has", "operator": "NotIn", "values": ["x y"]}])),
-            ("a in {'x', \"y\"}", json!([{"key": "a", "operator": "In", "values": ["x", "y"]}])),
-            ("a not in {'x'}", json!([{"key": "a", "operator": "NotIn", "values": ["x"]}])),
+            ("", vec![]),
+            ("all()", vec![]),
+            ("!!all() && global()", vec![]),
+            ("has(example.com/pods)", vec![exists("example.com/pods")]),
+            ("! has( a )", vec![absent("a")]),
+            ("a=='x'&&all()", vec![in_("a", &["x"])]),
+            ("has != \"x y\"", vec![not_in("has", &["x y"])]),
+            ("a in {'x', \"y\",}", vec![in_("a", &["x", "y"])]),
+            ("a not in {'x'}", vec![not_in("a", &["x"])]),
+            ("a notin{'x'} && b not in {}", vec![not_in("a", &["x"])]),
         ] {
-            assert_eq!(requirements(selector).map(Value::from), Ok(expected), "{selector}");
+            assert_eq!(requirements(selector), Ok(Value::from(expected)), "{selector}");
+        }
+    }
+
+    #[test]
+    fn alternatives_over_one_key_and_negations_become_requirements() {
+        for (selector, expected) in [
+            ("(a == 'x')", vec![in_("a", &["x"])]),
+            ("a == 'x' || a == 'y'", vec![in_("a", &["x", "y"])]),
+            ("(a == 'x' || a in {'y', 'z'}) && has(b)", vec![in_("a", &["x", "y", "z"]), exists("b")]),
+            ("a != 'x' && a != 'y'", vec![not_in("a", &["x", "y"])]),
+            ("has(a) && a != 'x'", vec![exists("a"), not_in("a", &["x"])]),
+            ("!(a == 'x' || has(b))", vec![not_in("a", &["x"]), absent("b")]),
+            ("!(a != 'x')", vec![in_("a", &["x"])]),
+            ("!(a == 'x' && a == 'y')", vec![]),
+            ("a == 'x' || !has(a) || has(a)", vec![]),
+            ("a in {'x', 'y'} && a != 'y'", vec![in_("a", &["x"])]),
+            // One side includes the other.
+            ("(a == 'x' && b == 'y') || a == 'x'", vec![in_("a", &["x"])]),
+            // Both sides of a key that does not matter.
+            ("(a == 'x' && has(b)) || (a == 'x' && !has(b))", vec![in_("a", &["x"])]),
+            // A product of two keys that is written out.
+            (
+                "a == '1' && b == '3' || a == '1' && b == '4' || a == '2' && b == '3' || a == '2' && b == '4'",
+                vec![in_("a", &["1", "2"]), in_("b", &["3", "4"])],
+            ),
+        ] {
+            assert_eq!(requirements(selector), Ok(Value::from(expected)), "{selector}");
+        }
+        let many: Vec<String> = (0..40).map(|n| format!("(k{n} == 'x' || k{n} == 'y')")).collect();
+        assert_eq!(requirements(&many.join(" && ")).unwrap().as_array().unwrap().len(), 40);
+    }
+
+    #[test]
+    fn a_selector_of_nothing_selects_nothing() {
+        for (selector, key) in [
+            ("!all()", "kubernetes.io/hostname"),
+            ("a == 'x' && a == 'y'", "a"),
+            ("has(b) && a == 'x' && !has(b)", "b"),
+            ("a in {}", "a"),
+        ] {
+            let found = parse(selector).unwrap().requirements().unwrap();
+            assert_eq!(
+                (found.select_nothing, found.expressions),
+                (true, vec![exists(key), absent(key)]),
+                "{selector}"
+            );
         }
     }
 
     #[test]
     fn everything_else_is_refused_and_never_approximated() {
         for (selector, why) in [
-            ("a == 'x' || b == 'y'", "`||`"),
-            ("(a == 'x')", "`(`"),
-            ("!(has(a))", "`(`"),
+            ("a == 'x' || b == 'y'", "no `||` over several keys (a, b)"),
+            ("!(a == 'x' && b == 'y')", "no `||` over several keys (a, b)"),
+            ("a == 'x' || !has(a)", "that the label a is missing or is x"),
             ("a contains 'x'", "`contains`"),
             ("a starts with 'x'", "`starts`"),
-            ("global()", "`global`"),
+            ("any()", "`any`"),
             ("a == x", "`x`"),
             ("a == 'x' b == 'y'", "`b`"),
-            ("a in {}", "`}`"),
+            ("(a == 'x'", "the end"),
             ("a ==", "the end"),
             ("a == 'x", "a quote is not closed"),
             ("a = 'x'", "`=` is no part"),
@@ -202,5 +292,7 @@ mod tests {
             let error = requirements(selector).expect_err(selector);
             assert!(error.contains(why), "{selector}: {error}");
         }
+        let many: Vec<String> = (0..40).map(|n| format!("has(k{n})")).collect();
+        assert!(requirements(&many.join(" || ")).unwrap_err().contains("too many keys"));
     }
 }
