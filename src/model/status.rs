@@ -96,6 +96,8 @@ stable_names! {
         Deleting,
         /// No block fits into its ranges.
         Empty,
+        /// Older pools have all blocks of its ranges.
+        Overlapped,
         /// All of its ranges are cordoned or draining.
         Cordoned,
         /// Its blocks are too wide for the mode of Cilium.
@@ -175,6 +177,7 @@ impl ConditionReason {
             Self::Invalid
             | Self::Deleting
             | Self::Empty
+            | Self::Overlapped
             | Self::Cordoned
             | Self::BlockTooWide
             | Self::FamilyMissing

@@ -11,7 +11,6 @@ use super::remedy::Remedy;
 use super::takers::Takers;
 use super::tally::{self, Tally};
 use super::waits;
-use crate::ledger::grid::Overlap;
 use crate::model::claim::ClaimState;
 use crate::model::counted::{counted, shown};
 use crate::model::freeze::{Freeze, Switch};
@@ -79,7 +78,7 @@ pub(super) fn conditions(
             let full = holders::of_full_families(world, pool, &tally.families, takers.as_ref());
             let always = [
                 ready(world, pool, &full),
-                overlapping(world, world.ledger().overlaps(&pool.name)),
+                overlapping(world, &pool.name),
                 exhausted(world, pool, &full, tally.nodes),
                 obstructed(world, &tally.families, takers.as_ref()),
                 drains::draining(world, &pool.name),
@@ -119,6 +118,11 @@ fn ready(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Explai
         return if is_cordoned(pool) {
             let message = "all CIDRs are Cordoned or Draining: nodes keep their blocks and get no more";
             (ConditionReason::Cordoned, message.to_owned())
+        } else if let Some(overlap) = overlap_of(world, &pool.name) {
+            (
+                ConditionReason::Overlapped,
+                format!("no block is left: {overlap}; {}", Remedy::RemoveOverlap.as_str()),
+            )
         } else {
             (
                 ConditionReason::Empty,
@@ -312,23 +316,29 @@ fn deleting<'a>(world: &World, name: &PoolName, ranges: impl IntoIterator<Item =
     )
 }
 
-fn overlapping(world: &World, overlaps: &[Overlap]) -> Explained {
-    let Some(overlap) = overlaps.first() else { return (ConditionReason::NoOverlap, String::new()) };
-    let goes = if world.pool_object(&overlap.older).is_some_and(|older| older.deleting) {
+fn overlapping(world: &World, name: &PoolName) -> Explained {
+    match overlap_of(world, name) {
+        None => (ConditionReason::NoOverlap, String::new()),
+        Some(message) => (ConditionReason::OverlapsOlderPool, message),
+    }
+}
+
+/// The first range of the pool that an older pool keeps, and the number of such ranges.
+pub(super) fn overlap_of(world: &World, name: &PoolName) -> Option<String> {
+    let overlaps = world.ledger().overlaps(name);
+    let overlap = overlaps.first()?;
+    let until = if world.pool_object(&overlap.older).is_some_and(|older| older.deleting) {
         " until it is deleted (see its condition Ready)"
     } else {
         ""
     };
-    (
-        ConditionReason::OverlapsOlderPool,
-        format!(
-            "{} overlaps {} of the older pool {}, which keeps these addresses{goes}; {} in total",
-            overlap.mine,
-            overlap.theirs,
-            overlap.older,
-            counted(overlaps.len(), "overlap")
-        ),
-    )
+    Some(format!(
+        "{} overlaps {} of the older pool {}, which keeps these addresses{until}; {} in total",
+        overlap.mine,
+        overlap.theirs,
+        overlap.older,
+        counted(overlaps.len(), "overlap")
+    ))
 }
 
 fn exhausted(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>, nodes: NodeCounts) -> Explained {

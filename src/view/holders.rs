@@ -32,6 +32,9 @@ pub(super) struct Holders {
 /// The most specific remedy for a full pool. Costs a pass over its nodes and claims.
 pub(super) fn remedy(world: &World, name: &PoolName) -> Remedy {
     let Some(pool) = world.pool(name) else { return Remedy::AddCidr };
+    if !world.ledger().gives_out(name) && !world.ledger().overlaps(name).is_empty() {
+        return Remedy::RemoveOverlap;
+    }
     let families = tally::of(world, name).families;
     let takers = Takers::of_unavailable(world, pool, &families);
     let full = of_full_families(world, pool, &families, takers.as_ref());

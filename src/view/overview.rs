@@ -18,7 +18,8 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{NodeName, PoolName};
 use crate::model::patience::Patience;
 use crate::model::plan::{NodePlan, Unmet, Verdict, Wait};
-use crate::model::status::{CidrCounts, FamilyCounts, Need, word};
+use crate::model::pool::Pool;
+use crate::model::status::{CidrCounts, ConditionType, FamilyCounts, Need, word};
 use crate::model::time::Timestamp;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
@@ -247,11 +248,27 @@ fn problems(
         by_kind.into_iter().map(|((kind, _), findings)| of_findings(kind, &findings)).collect();
     of_kinds.sort_by_key(|problem| std::cmp::Reverse(problem.subjects.len()));
     found.extend(of_kinds);
+    found.extend(overlaps(world).filter(|problem| is_wanted(problem.kind, &problem.subjects[0])));
     // Pods run on these nodes.
     let is_growing = |plan: &&&NodePlan| waits_for_block(plan) && !first.contains(&plan.node);
     let growing = plans.values().filter(is_growing).map(|plan| &plan.node).collect();
     found.extend(waiting(growing, "waiting for another block"));
     found
+}
+
+/// The pools that lose addresses to older ones.
+fn overlaps(world: &World) -> impl Iterator<Item = Problem> {
+    let problem = |pool: &Pool| {
+        let overlap = conditions::overlap_of(world, &pool.name)?;
+        let remedy = Remedy::RemoveOverlap.as_str();
+        Some(Problem {
+            kind: ConditionType::Overlapping.as_str(),
+            subjects: vec![pool.name.to_string()],
+            message: format!("pool {}: {overlap}; {remedy}: kubectl edit nip {}", pool.name, pool.name),
+            next: None,
+        })
+    };
+    world.readable_pools().filter_map(problem)
 }
 
 /// A problem of nodes. The command `why` explains it for the first one.

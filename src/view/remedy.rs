@@ -13,6 +13,8 @@ pub(super) enum Remedy {
     CorrectUnreadable,
     /// Addresses of nodes themselves, or excluded ones, take most blocks.
     LeaveNodeNetwork,
+    /// An older pool has the ranges.
+    RemoveOverlap,
     /// Nodes have them.
     AddCidr,
 }
@@ -27,6 +29,7 @@ impl Remedy {
             }
             Self::CorrectUnreadable => "correct the unreadable objects, or add a CIDR",
             Self::LeaveNodeNetwork => "add a CIDR outside of the network of the nodes",
+            Self::RemoveOverlap => "remove the range from one of the two pools",
             Self::AddCidr => "add a CIDR",
         }
     }

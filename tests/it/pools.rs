@@ -323,7 +323,7 @@ async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
         );
         let status = wait_seen(rig, &whole).await?;
         ensure!(condition(&status, "Overlapping") == "True OverlapsOlderPool", "{status}");
-        ensure!(condition(&status, "Ready") == "False Empty", "{status}");
+        ensure!(condition(&status, "Ready") == "False Overlapped", "{status}");
         ensure!(condition(&pool_status(rig, "older"), "Overlapping") == "False NoOverlap");
 
         for (name, expected) in [("p0", "10.1.0.64/27"), ("p1", "10.1.0.96/27")] {
@@ -341,7 +341,7 @@ async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
         delete_node(rig, "o0").await?;
         wait_gone(rig, Kind::Pool, "older").await?;
         wait_status(rig, "part", "its whole range", |status| status["ipv4"]["blocks"]["total"] == 4).await?;
-        ensure!(condition(&pool_status(rig, "whole"), "Ready") == "False Empty");
+        ensure!(condition(&pool_status(rig, "whole"), "Ready") == "False Overlapped");
         rig.cluster.patch_pool("part", json!({"ipv4": {"cidrs": [{"cidr": "10.1.0.64/26"}]}})).await?;
         wait_ready(rig, &waiting).await?;
         wait_claims_carried(rig).await?;

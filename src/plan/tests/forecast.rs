@@ -49,6 +49,14 @@ const THREE: &str = "
     ciliumnode b @50";
 
 #[test]
+fn a_new_pool_that_an_older_one_overlaps_is_a_problem() {
+    let cluster = Cluster::of("pool p 10.0.0.0/24 28\njoined a @50 10.0.0.0/28 used=3");
+    let new = pool(&cluster, "p", |pool| pool.name = "q".into());
+    let found = shown(&of(&cluster, &[new]).unwrap());
+    assert!(found.ends_with("; Overlapping q"), "{found}");
+}
+
+#[test]
 fn added_nodes_get_blocks_until_their_pool_runs_out() {
     let cluster = Cluster::of(THREE);
     let added = of(&cluster, &[Change::AddNodes(4, labels(&[("zone", "a")]))]).unwrap();

@@ -6,6 +6,7 @@ use crate::model::plan::PoolPlan;
 use crate::model::request::PoolStatusWrite;
 use crate::model::status::{Need, capped_count};
 use crate::plan::pool::{self, pool as plan_pool};
+use crate::view::overview::overview;
 use crate::view::{free, tally};
 
 mod cidrs;
@@ -247,6 +248,40 @@ fn a_pool_that_gives_out_nothing_is_not_exhausted() {
     let cluster = Cluster::of(&format!("{held}pool p 10.0.0.0/28 28"));
     let full = "NoFreeBlocks true: ipv4: 0 of 1 block free (1 held); waiting: 0 nodes without addresses, 0 for growth; add a CIDR";
     assert_eq!(cluster.condition("p", ConditionType::Exhausted), full);
+}
+
+#[test]
+fn a_pool_that_an_older_one_overlaps_is_a_problem() {
+    let problems = |young: &str| {
+        let cluster =
+            Cluster::of(&format!("pool p 10.0.0.0/24 28 zone=a\npool young {young} 28 zone=b younger"));
+        let ready = cluster.condition("young", ConditionType::Ready);
+        let problems = overview(&cluster.world, &[], cluster.now.wall).problems;
+        let problems: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
+        (ready, problems.join("\n"))
+    };
+    let (ready, problem) = problems("10.0.0.0/26");
+    let overlap = "10.0.0.0/26 overlaps 10.0.0.0/24 of the older pool p, which keeps these addresses; 1 overlap in \
+                   total; remove the range from one of the two pools";
+    assert_eq!(ready, format!("Overlapped false: no block is left: {overlap}"));
+    assert_eq!(problem, format!("pool young: {overlap}: kubectl edit nip young"));
+    let (ready, problem) = problems("10.0.0.0/16");
+    assert_eq!(ready, "Serving true: selected nodes get blocks");
+    assert!(
+        problem.starts_with("pool young: 10.0.0.0/16 overlaps 10.0.0.0/24 of the older pool p"),
+        "{problem}"
+    );
+    assert_eq!(problems("10.1.0.0/24").1, "");
+}
+
+#[test]
+fn nodes_of_a_pool_that_is_overlapped_are_not_helped_by_a_cidr() {
+    let cluster =
+        Cluster::of("pool p 10.0.0.0/24 28 zone=a\npool young 10.0.0.0/26 28 younger\njoined a @50");
+    let message = &overview(&cluster.world, &[cluster.plan("a")], cluster.now.wall).problems[0].message;
+    let expected =
+        "1 node can't start pods: no free block in young; remove the range from one of the two pools";
+    assert!(message.starts_with(expected), "{message}");
 }
 
 #[test]

@@ -197,6 +197,19 @@ fn the_own_range_of_an_agent_is_one_that_it_may_have() {
 }
 
 #[test]
+fn a_pool_that_an_older_one_overlaps_is_reported() {
+    let with = |cidr: &str| format!("{OBJECTS}\npool y {cidr} 28 zone=a younger");
+    check_objects(
+        &with("10.1.0.0/25"),
+        "FAIL pools: pool y gives no block: 10.1.0.0/25 overlaps 10.1.0.0/24 of the older pool p, which keeps",
+    );
+    check_objects(
+        &with("10.0.0.0/15"),
+        "WARN pools: pool y: 10.0.0.0/15 overlaps 10.1.0.0/24 of the older pool p, which keeps these addresses",
+    );
+}
+
+#[test]
 fn blocks_are_announced_by_one_of_several() {
     let none = ("auto-direct-node-routes", "");
     check_settings(

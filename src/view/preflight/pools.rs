@@ -8,6 +8,7 @@ use crate::model::installation::Installation;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
 use crate::net::cidr::Family;
+use crate::view::conditions;
 use crate::world::World;
 
 pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines) {
@@ -55,6 +56,15 @@ pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines
                 ),
                 "Start with a `nodeSelector` for a few nodes, and widen it later.",
             );
+        }
+    }
+    for pool in world.readable_pools() {
+        let Some(overlap) = conditions::overlap_of(world, &pool.name) else { continue };
+        let remedy = format!("Remove the range from one of the two pools: kubectl edit nip {}", pool.name);
+        if world.ledger().gives_out(&pool.name) {
+            lines.warn(Point::Pools, format!("pool {}: {overlap}", pool.name), remedy);
+        } else {
+            lines.fail(Point::Pools, format!("pool {} gives no block: {overlap}", pool.name), remedy);
         }
     }
     let unselected: Vec<&NodeName> =
