@@ -209,9 +209,9 @@ impl Reporter {
         self.telemetry.maps.wanted().await;
     }
 
-    /// Answers with the map.
+    /// Answers with the map. The loop does not plan all nodes for a page.
     pub(super) fn draw_map(&self, world: &World, now: Now) {
-        self.telemetry.maps.answer(map(world, now.wall));
+        self.telemetry.maps.answer(map(world, &[], now.wall));
     }
 
     pub(super) fn input(&mut self, input: &Input) {

@@ -190,7 +190,13 @@ mod tests {
         let answer = async {
             telemetry.maps.wanted().await;
             let at = crate::model::time::Timestamp::UNIX_EPOCH;
-            telemetry.maps.answer(Map { at, mode: Err("a <test>".to_owned()), pools: Vec::new() });
+            telemetry.maps.answer(Map {
+                at,
+                mode: Err("a <test>".to_owned()),
+                pools: Vec::new(),
+                waiting: Vec::new(),
+                problems: Vec::new(),
+            });
         };
         let (response, ()) = tokio::join!(super::map(State(telemetry.clone())), answer);
         assert_eq!(response.status(), StatusCode::OK);

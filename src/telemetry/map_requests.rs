@@ -69,7 +69,13 @@ mod tests {
     use crate::model::time::Timestamp;
 
     fn map(second: i64) -> Map {
-        Map { at: Timestamp::from_second(second).unwrap(), mode: Ok("crd".to_owned()), pools: Vec::new() }
+        Map {
+            at: Timestamp::from_second(second).unwrap(),
+            mode: Ok("crd".to_owned()),
+            pools: Vec::new(),
+            waiting: Vec::new(),
+            problems: Vec::new(),
+        }
     }
 
     #[tokio::test(start_paused = true)]

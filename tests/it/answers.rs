@@ -282,7 +282,7 @@ async fn fits_together(plane: &ControlPlane) -> Result<()> {
 async fn is_drawn(plane: &ControlPlane) -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (name, parts) in [
-        ("map.html", ["id=\"pool-name-0\"", "f01", "10.3.0.0/24", "16 held", "1 foreign"]),
+        ("map.html", ["id=\"pool-name-0\"", "f01", "10.3.0.0/24", "16 must leave", "1 foreign"]),
         ("map.svg", ["<title>10.1.0.0/28, held, node f01", "Exhausted", "10.3.0.0/24", ">foreign<", "odd"]),
     ] {
         let file = folder.path().join(name);
@@ -297,6 +297,16 @@ async fn is_drawn(plane: &ControlPlane) -> Result<()> {
             std::fs::write(picture, text)?;
         }
     }
+    // The name of the last file, which exists.
+    let file = folder.path().join("map.svg");
+    let file = file.to_string_lossy();
+    let refused = ask(plane, &["map", "-o", &file]).await?;
+    ensure!(refused.code == Some(2) && refused.errors.contains("--force"), "{}", refused.errors);
+    ensure!(ask(plane, &["map", "-o", &file, "--force"]).await?.code == Some(0), "it is replaced");
+    let page = ask(plane, &["map", "-o", "-"]).await?;
+    ensure!(page.code == Some(0) && page.text.starts_with("<!DOCTYPE html>"), "{}", page.errors);
+    let picture = ask(plane, &["map", "-o", "-.svg"]).await?;
+    ensure!(picture.code == Some(0) && picture.text.starts_with("<?xml"), "{}", picture.errors);
     let wrong = ask(plane, &["map", "-o", "map.png"]).await?;
     ensure!(wrong.code == Some(2) && wrong.errors.contains("end in .html or .svg"), "{}", wrong.errors);
     Ok(())

@@ -72,6 +72,7 @@ pub(super) const fn title(state: BlockState) -> &'static str {
     match state {
         BlockState::Free => "free",
         BlockState::Held => "held",
+        BlockState::Leaving => "must leave",
         BlockState::Draining => "draining",
         BlockState::Releasing => "releasing",
         BlockState::Cooling => "cooling",

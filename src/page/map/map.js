@@ -4,7 +4,7 @@
   const data = JSON.parse(document.getElementById('data').textContent);
   const byId = (id) => document.getElementById(id);
   const BASE = 36n, GUTTER = 600, WIDTH = 3072, SVG = 'http://www.w3.org/2000/svg';
-  const WORDS = { contested: 'on two nodes', older: 'of an older pool' };
+  const WORDS = { leaving: 'must leave', contested: 'on two nodes', older: 'of an older pool' };
   const TABLE_ROWS = 2000;
 
   const number = (text) => {

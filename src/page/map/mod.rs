@@ -6,12 +6,14 @@
 mod data;
 mod drawing;
 mod layout;
+mod picture;
 
 use std::collections::BTreeMap;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::model::counted::{counted, shown};
+use crate::model::names::ten_of;
 use crate::model::pool::RangeState;
 use crate::model::status::FamilyCounts;
 use crate::net::cidr::Family;
@@ -20,16 +22,14 @@ use data::{encoded, families};
 use drawing::{GUTTER, Titles, content, summary, title};
 use layout::{Layout, WIDTH};
 
+pub use picture::svg;
+
 const STYLE: &str = include_str!("map.css");
 const SCRIPT: &str = include_str!("map.js");
 
 /// Nothing is fetched, sent or framed.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
-
-/// A picture without a script has a title on each block up to this many pieces. With more of them it would be too
-/// large.
-const MAX_TITLES: usize = 4000;
 
 /// The page.
 #[must_use]
@@ -52,6 +52,7 @@ pub fn html(map: &Map) -> String {
                 svg width="0" height="0" style="position:absolute" aria-hidden="true" { defs { (patterns()) } }
                 (header(map))
                 main {
+                    (attention(map))
                     (overview(map))
                     @for (number, pool) in map.pools.iter().enumerate() { (section(number, pool, &mut drawn)) }
                     @if map.pools.is_empty() { p { "The cluster has no pools." } }
@@ -139,6 +140,9 @@ const fn meaning(state: BlockState) -> &'static str {
     match state {
         BlockState::Free => "The next node may get it.",
         BlockState::Held => "A node holds it. The stronger the color, the more of its addresses are used.",
+        BlockState::Leaving => {
+            "A node holds it until it can do without it: its range drains, or its pool is being deleted."
+        }
         BlockState::Draining => "It is leaving its node, and takes no new pods.",
         BlockState::Releasing => "Its node has given it up, and that is not proven yet.",
         BlockState::Cooling => "It waits before another node may get it.",
@@ -172,6 +176,28 @@ fn by_state<'a>(ranges: impl IntoIterator<Item = &'a RangeMap>) -> BTreeMap<Bloc
         *total = total.saturating_add(count);
     }
     counts
+}
+
+/// The nodes without addresses and the problems, if there are any.
+fn attention(map: &Map) -> Markup {
+    /// The maximum number of problems on the page. `status` shows all.
+    const MAX_PROBLEMS: usize = 50;
+    html! {
+        @if !map.waiting.is_empty() || !map.problems.is_empty() {
+            section.overview aria-labelledby="problems" {
+                h2 #problems.hidden { "Problems" }
+                @if !map.waiting.is_empty() {
+                    p.waiting { (counted(map.waiting.len(), "node")) " without addresses: " (ten_of(&map.waiting)) }
+                }
+                ul.problems {
+                    @for problem in map.problems.iter().take(MAX_PROBLEMS) {
+                        li { strong { (problem.kind) } " " (problem.message) }
+                    }
+                    @if map.problems.len() > MAX_PROBLEMS { li { "and " (map.problems.len() - MAX_PROBLEMS) " more" } }
+                }
+            }
+        }
+    }
 }
 
 /// The table of all pools: for a glance, and for a screen reader in place of the pictures.
@@ -231,9 +257,10 @@ fn badge(state: &str) -> Markup {
 /// The shares of the states of blocks, side by side.
 fn bar(counts: &BTreeMap<BlockState, u128>) -> Markup {
     /// The order from taken to free.
-    const ORDER: [BlockState; 10] = [
+    const ORDER: [BlockState; 11] = [
         BlockState::Contested,
         BlockState::Held,
+        BlockState::Leaving,
         BlockState::Draining,
         BlockState::Releasing,
         BlockState::Cooling,
@@ -339,6 +366,7 @@ fn heading(family: &FamilyMap, range: &RangeMap) -> String {
 /// The patterns of states that colour alone would not separate.
 fn patterns() -> Markup {
     let striped = [
+        ("leaving", "M0 6h24", "rotate(135)"),
         ("draining", "M0 6h24", "rotate(45)"),
         ("releasing", "M0 6h24", "rotate(135)"),
         ("closed", "M0 6h24", "rotate(45)"),
@@ -359,58 +387,4 @@ fn patterns() -> Markup {
             circle.l-cooling cx="12" cy="12" r="5" {}
         }
     }
-}
-
-/// The picture: all pools one below the other.
-#[must_use]
-pub fn svg(map: &Map) -> String {
-    /// The space around the picture.
-    const MARGIN: u128 = 100;
-    /// The height of a line of text.
-    const LINE: u128 = 90;
-    let map = &urgent_first(map);
-    let n_pieces: usize = ranges(map).map(|range| range.pieces.len()).sum();
-    let titles = if n_pieces <= MAX_TITLES { Titles::PerBlock } else { Titles::None };
-    let (mut y, mut parts) = (MARGIN + 3 * LINE, Vec::new());
-    for pool in &map.pools {
-        y += LINE;
-        parts.push(html! {
-            text.pool x=(MARGIN) y=(y) { (pool.name) tspan.of dx="30" { (pool.state) } }
-        });
-        y += LINE / 3;
-        for family in &pool.families {
-            for range in &family.ranges {
-                let layout = Layout::of(range);
-                y += LINE;
-                parts.push(html! {
-                    text.range x=(MARGIN) y=(y) { (range.cidr) tspan.of dx="30" { (heading(family, range)) } }
-                    svg x=(MARGIN) y=(y + LINE / 3) width=(GUTTER + WIDTH) height=(layout.height)
-                        viewBox={ "0 0 " (GUTTER + WIDTH) " " (layout.height) }
-                    {
-                        (content(family, range, &layout, titles))
-                    }
-                });
-                y += layout.height + LINE / 2;
-            }
-        }
-    }
-    let (width, height) = (GUTTER + WIDTH + 2 * MARGIN, y + MARGIN);
-    let totals = by_state(ranges(map));
-    let shown_states = BlockState::ALL.into_iter().filter(|state| totals.contains_key(state));
-    let picture = html! {
-        svg xmlns="http://www.w3.org/2000/svg" width=(width / 4) height=(height / 4) viewBox={ "0 0 " (width) " " (height) } {
-            title { "Address space, as of " (format!("{:.0}", map.at)) }
-            style { (PreEscaped(STYLE.replace('<', ""))) }
-            defs { (patterns()) }
-            rect.page width=(width) height=(height) {}
-            text.title x=(MARGIN) y=(MARGIN + LINE) { "Address space" tspan.of dx="30" { (format!("{:.0}", map.at)) } }
-            @for (index, state) in shown_states.enumerate() {
-                @let x = MARGIN + index as u128 * 340;
-                rect class={ "s-" (state.as_str()) } x=(x) y=(MARGIN + 2 * LINE - 44) width="52" height="52" rx="8" {}
-                text.key x=(x + 70) y=(MARGIN + 2 * LINE) { (title(state)) }
-            }
-            @for part in &parts { (part) }
-        }
-    };
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", picture.into_string())
 }

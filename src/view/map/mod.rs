@@ -7,14 +7,15 @@
 use std::collections::BTreeMap;
 
 use super::free;
-use super::overview;
-use super::tally::{self, Tally};
+use super::overview::{self, Problem};
+use super::tally::{self, NodeState, Tally};
 use crate::ledger::Occupant;
 use crate::ledger::block_numbers::BlockRun;
 use crate::ledger::free_blocks::FreeBlocks;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_of};
+use crate::model::plan::NodePlan;
 use crate::model::pool::{Pool, RangeState};
 use crate::model::stable_names;
 use crate::model::status::{FamilyCounts, capped_count};
@@ -35,6 +36,9 @@ stable_names! {
         Free => "free",
         /// A node holds it.
         Held => "held",
+        /// A node holds it, and its range drains or its pool is being deleted: it waits until the node can do without
+        /// it.
+        Leaving => "leaving",
         /// It is leaving its node, and takes no new pods.
         Draining => "draining",
         /// Its node has given it up, and that is not proven yet.
@@ -61,6 +65,7 @@ impl BlockState {
         match self {
             Self::Free => '.',
             Self::Held => 'h',
+            Self::Leaving => 'l',
             Self::Draining => 'd',
             Self::Releasing => 'r',
             Self::Cooling => 'c',
@@ -82,6 +87,10 @@ pub struct Map {
     pub mode: Result<String, String>,
     /// The pools, by name.
     pub pools: Vec<PoolMap>,
+    /// The nodes that a pool selects and that have no published block.
+    pub waiting: Vec<NodeName>,
+    /// The problems of the cluster.
+    pub problems: Vec<Problem>,
 }
 
 /// The address space of one pool.
@@ -184,16 +193,21 @@ impl RangeMap {
     }
 }
 
-/// The map of a world. Costs a pass over the nodes and the claims, and over the foreign addresses in each pool.
+/// The map of a world. Costs a pass over the nodes and the claims, and over the foreign addresses in each pool. Without
+/// the plan of a node, the problems that only its plan shows are missing.
 #[must_use]
-pub fn map(world: &World, at: Timestamp) -> Map {
+pub fn map(world: &World, plans: &[NodePlan], at: Timestamp) -> Map {
     let mode = match world.mode() {
         Mode::Active(publisher) => Ok(publisher.ipam_mode().as_str().to_owned()),
         Mode::Passive(why) => Err(why.clone()),
     };
-    let tallies = tally::of_all(world, &tally::node_states(world));
-    let pools = tallies.into_iter().map(|(name, tally)| of_pool(world, name, &tally)).collect();
-    Map { at, mode, pools }
+    let states = tally::node_states(world);
+    let pools = tally::of_all(world, &states).into_iter();
+    let pools = pools.map(|(name, tally)| of_pool(world, name, &tally)).collect();
+    let is_without = |state: NodeState| matches!(state, NodeState::Waiting | NodeState::Pending);
+    let waiting = states.iter().filter(|(_, state)| is_without(*state)).map(|(node, _)| (*node).clone());
+    let waiting = waiting.collect();
+    Map { at, mode, pools, waiting, problems: overview::overview(world, plans, at).problems }
 }
 
 fn of_pool(world: &World, name: PoolName, tally: &Tally) -> PoolMap {
@@ -284,6 +298,7 @@ fn of_claim(world: &World, claim: &Claim) -> Block {
     let others = others(world, claim);
     let state = match &claim.state {
         ClaimState::Held | ClaimState::Draining(_) if !others.is_empty() => BlockState::Contested,
+        ClaimState::Held if world.must_leave(claim) => BlockState::Leaving,
         ClaimState::Held => BlockState::Held,
         ClaimState::Draining(_) => BlockState::Draining,
         ClaimState::Releasing(_) => BlockState::Releasing,

@@ -81,7 +81,7 @@ impl Cluster {
     }
 
     pub(crate) fn map(&self) -> Map {
-        map(&self.world(), Timestamp::default())
+        map(&self.world(), &[], Timestamp::default())
     }
 }
 
@@ -164,6 +164,33 @@ fn what_no_node_can_get_is_not_drawn_as_free() {
 }
 
 #[test]
+fn a_held_block_that_must_leave_differs_from_one_that_stays() {
+    let mut cluster = Cluster::default();
+    cluster
+        .pool("a", "01", r#""ipv4":{"blockSize":28,"cidrs":[{"cidr":"10.0.0.0/26","state":"Draining"}]}"#)
+        .claim("10.0.0.0/28", "a", "n1", "Held")
+        .claim("10.0.0.16/28", "a", "n2", "Draining")
+        .node("n1", &["10.0.0.0/28"], &[])
+        .node("n2", &["10.0.0.16/28"], &[]);
+    assert!(drawn(&cluster.map()).starts_with("a 10.0.0.0/26 ld--\n"), "{}", drawn(&cluster.map()));
+}
+
+#[test]
+fn waiting_nodes_and_problems_are_on_the_map() {
+    let mut cluster = Cluster::default();
+    cluster
+        .pool("a", "01", ACTIVE)
+        .pool("b", "02", ACTIVE)
+        .claim("10.0.0.0/28", "a", "n1", "Held")
+        .node("n1", &["10.0.0.0/28"], &[])
+        .node("n2", &[], &[]);
+    let map = cluster.map();
+    assert_eq!(map.waiting, ["n2".into()]);
+    let problems: Vec<&str> = map.problems.iter().map(|problem| problem.kind).collect();
+    assert_eq!(problems, ["Overlapping"]);
+}
+
+#[test]
 fn foreign_addresses_and_blocks_of_two_nodes_stand_out() {
     let mut cluster = Cluster::default();
     cluster
@@ -191,7 +218,7 @@ fn the_block_of_a_lost_claim_is_drawn_with_its_node() {
     let (kind, name) = (Kind::Claim, "10.0.0.16-28".to_owned());
     world.observe(Observation::Deleted { kind, name, revision: AnyRevision::of(kind, 9) });
     assert_eq!(
-        drawn(&map(&world, Timestamp::default())),
+        drawn(&map(&world, &[], Timestamp::default())),
         "a 10.0.0.0/24 .f..............\n\x20 1 n1 the claim of 10.0.0.16/28 was lost"
     );
 }

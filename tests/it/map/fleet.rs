@@ -45,7 +45,7 @@ pub(super) fn fleet(n_nodes: u32) -> Map {
     gathering.set_mode(Mode::Active(Publisher::Crd(Crd { families, infrastructure: Vec::new() })));
     gathering.set_freeze(Freeze::default());
     let world = gathering.complete().expect("everything is listed");
-    map(&world, AT.parse::<Timestamp>().expect("a time"))
+    map(&world, &[], AT.parse::<Timestamp>().expect("a time"))
 }
 
 #[derive(Default)]

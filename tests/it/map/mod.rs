@@ -38,6 +38,23 @@ fn pages_name_no_other_file() {
     }
 }
 
+/// Viewers that know no style sheets draw it too.
+#[test]
+fn a_picture_has_its_look_as_attributes() {
+    let picture = page::map::svg(&fleet(300));
+    for word in ["class=", "var(", "<style"] {
+        assert_eq!(picture.find(word), None, "{word}");
+    }
+    for state in ["leaving", "draining", "cooling"] {
+        assert!(picture.contains(&format!(r#"fill="url(#p-{state})""#)), "{state}");
+    }
+    // Text and fill of the light scheme.
+    for part in [r##"fill="#17202b""##, r#"font-size="56px""#, r##"fill="#ebeff3""##] {
+        assert!(picture.contains(part), "{part}");
+    }
+    assert!(!picture.contains(r#"fill="" "#), "each element has a colour");
+}
+
 /// The pages, and pictures of them in both schemes, for a person to look at: in the folder that `MAP_FOLDER` names.
 #[tokio::test]
 async fn every_scheme_and_size_is_drawn_in_a_browser() -> Result<()> {
