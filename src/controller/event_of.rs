@@ -43,6 +43,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         | FindingKind::LeftOverClaims
         | FindingKind::NodeMissing
         | FindingKind::StrayBlock
+        | FindingKind::StrayFurtherBlock
         | FindingKind::AgentMissing
         | FindingKind::ForeignAddresses
         | FindingKind::PodCIDRConflict

@@ -65,6 +65,8 @@ stable_names! {
         NoPool,
         /// A block that stays as long as its node exists is of a pool that does not select the node.
         StrayBlock,
+        /// Another block of a node is of a pool that does not select the node.
+        StrayFurtherBlock,
         /// A node has no addresses, and its agent requests none.
         NothingRequested,
         /// The server has refused a write for a while, or has not answered it.
@@ -110,10 +112,10 @@ stable_names! {
 
 impl FindingKind {
     /// Whether the finding is a problem. `WouldReclaim` is information: DryRun is the default, and most clusters have
-    /// surplus blocks.
+    /// surplus blocks. So is `StrayFurtherBlock`: the node is served, and only the pool has a block less.
     #[must_use]
     pub fn is_wrong(self) -> bool {
-        self != Self::WouldReclaim
+        !matches!(self, Self::WouldReclaim | Self::StrayFurtherBlock)
     }
 }
 

@@ -5,11 +5,11 @@
 
 use super::draft::Draft;
 use super::subject::Subject;
+use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
 use crate::model::plan::{Lasting, Wait};
 use crate::model::pool::Pool;
-use crate::net::cidr::Cidr;
 use crate::publisher::answer::Stays;
 
 impl Subject<'_> {
@@ -27,28 +27,61 @@ impl Subject<'_> {
         waits
     }
 
-    /// The finding about blocks that stay for the life of the node although their pool does not select it.
-    pub(super) fn stray_blocks(&self) -> Option<Finding> {
+    /// The findings about published blocks of pools that do not select the node: one about those that stay for the
+    /// life of the node, and one about the others.
+    pub(super) fn stray_blocks(&self) -> impl Iterator<Item = Finding> {
         let is_selecting =
             |pool: &Pool| self.world.pools_of(&self.node.name).any(|other| other.name == pool.name);
-        let strays: Vec<(Cidr, &Pool)> = self
-            .occupied()
-            .filter(|claim| {
-                let stays = self.publisher.may_leave(self.carrier, claim);
-                self.publisher.carries(self.carrier, claim.cidr)
-                    && matches!(stays, Err(Stays::Primary | Stays::ForLife | Stays::AgentsOwn(..)))
-            })
-            .filter_map(|claim| Some((claim.cidr, self.world.pool(&claim.pool)?)))
-            .filter(|(_, pool)| !pool.deleting && !is_selecting(pool))
-            .collect();
-        let longest = strays.iter().map(|(_, pool)| pool.reuse_after_node_loss).max()?;
+        let published = self.occupied().filter(|claim| self.publisher.carries(self.carrier, claim.cidr));
+        let strays = published
+            .filter_map(|claim| Some((claim, self.world.pool(&claim.pool)?)))
+            .filter(|(_, pool)| !pool.deleting && !is_selecting(pool));
+        let (for_life, further): (Vec<Stray<'_>>, Vec<Stray<'_>>) = strays.partition(|(claim, _)| {
+            let stays = self.publisher.may_leave(self.carrier, claim);
+            matches!(stays, Err(Stays::Primary | Stays::ForLife | Stays::AgentsOwn(..)))
+        });
+        let further: Vec<Stray<'_>> =
+            further.into_iter().filter(|(claim, _)| !self.world.must_leave(claim)).collect();
+        [self.stray_for_life(&for_life), self.stray_further(&further)].into_iter().flatten()
+    }
+
+    fn stray_for_life(&self, strays: &[Stray<'_>]) -> Option<Finding> {
         let message = format!(
             "it keeps these blocks as long as it lives, but their pools do not select it: {}; correct its labels \
-             or the selector; or drain the node, delete its Node and CiliumNode, and let it join again after {} s \
-             (reuseAfterNodeLoss)",
-            ten_of(strays.iter().map(|(cidr, pool)| format!("{cidr} (pool {})", pool.name))),
-            longest.as_secs()
+             or the selector; or {}",
+            listed(strays),
+            rejoin(strays)?
         );
         Some(Finding::of_node(FindingKind::StrayBlock, &self.node.name, message))
     }
+
+    fn stray_further(&self, strays: &[Stray<'_>]) -> Option<Finding> {
+        let comes_back = if self.publisher.removes_with_query() {
+            "a block returns to its pool when the agent does not need it"
+        } else {
+            "with `reclaim.mode: Enabled` of its pool a block returns when the node does not need it"
+        };
+        let message = format!(
+            "it has further blocks of pools that do not select it: {}; {comes_back}; to move it at once, {}",
+            listed(strays),
+            rejoin(strays)?
+        );
+        Some(Finding::of_node(FindingKind::StrayFurtherBlock, &self.node.name, message))
+    }
+}
+
+/// A block of a node, and its pool, which does not select the node.
+type Stray<'a> = (&'a Claim, &'a Pool);
+
+fn listed(strays: &[Stray<'_>]) -> String {
+    ten_of(strays.iter().map(|(claim, pool)| format!("{} (pool {})", claim.cidr, pool.name)))
+}
+
+/// How a node gets other blocks in place of these; `None` without any.
+fn rejoin(strays: &[Stray<'_>]) -> Option<String> {
+    let longest = strays.iter().map(|(_, pool)| pool.reuse_after_node_loss).max()?;
+    Some(format!(
+        "drain the node, delete its Node and CiliumNode, and let it join again after {} s (reuseAfterNodeLoss)",
+        longest.as_secs()
+    ))
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, Listed, Source, Verdict, block_on, fields};
 use crate::model::claim::block_name;
-use crate::model::finding::FindingKind;
+use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::NodeName;
 use crate::model::node::Node;
 use crate::model::plan::{self, NodePlan, WhyNot};
@@ -57,6 +57,8 @@ struct Reason {
     /// Why each pool gives nothing.
     refusals: Vec<String>,
     findings: Vec<String>,
+    /// The findings about the node that are information.
+    notes: Vec<String>,
     /// The next steps of the controller.
     next: Vec<String>,
 }
@@ -80,6 +82,7 @@ impl Reason {
         };
         let mut waits = Vec::new();
         let (mut refusals, mut findings, mut next) = (Vec::new(), Vec::new(), Vec::new());
+        let mut notes = Vec::new();
         if let Some(plan) = plan {
             let has_no_pool = world.pools_of(node).next().is_none();
             if has_no_pool && object.is_some_and(Node::runs_linux) {
@@ -99,9 +102,11 @@ impl Reason {
             let asked =
                 plan.refusals.iter().filter(|refusal| !matches!(refusal.reason, WhyNot::NotSelected(_)));
             refusals = asked.map(ToString::to_string).collect();
-            let wrong = plan.findings.iter().filter(|finding| finding.kind.is_wrong());
-            findings =
-                wrong.map(|finding| format!("{}: {}", finding.kind.as_str(), finding.message)).collect();
+            let line = |finding: &Finding| format!("{}: {}", finding.kind.as_str(), finding.message);
+            let (wrong, information): (Vec<&Finding>, Vec<&Finding>) =
+                plan.findings.iter().partition(|finding| finding.kind.is_wrong());
+            findings = wrong.into_iter().map(line).collect();
+            notes = information.into_iter().map(line).collect();
             let kind = FindingKind::WriteFailed.as_str();
             let failures = failures::of_node(world, plan);
             findings.extend(failures.iter().map(|failure| format!("{kind}: {}", failure.description())));
@@ -120,6 +125,7 @@ impl Reason {
             waits,
             refusals,
             findings,
+            notes,
             next,
         })
     }
@@ -156,6 +162,7 @@ impl Reason {
             ("waits", &self.waits),
             ("refused", &self.refusals),
             ("problem", &self.findings),
+            ("note", &self.notes),
             ("next", &self.next),
         ];
         for (what, sentences) in parts.into_iter().filter(|(_, sentences)| !sentences.is_empty()) {
@@ -178,7 +185,7 @@ impl Reason {
         json!({
             "node": self.node.as_str(), "labels": self.labels, "pools": self.pools,
             "carrier": self.carrier, "agent": self.agent, "blocks": blocks.collect::<Vec<_>>(),
-            "waits": self.waits, "refusals": self.refusals, "findings": self.findings, "next": self.next,
+            "waits": self.waits, "refusals": self.refusals, "findings": self.findings, "notes": self.notes, "next": self.next,
         })
     }
 }

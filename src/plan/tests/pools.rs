@@ -1,6 +1,7 @@
 //! Tests of the status of pools, and of pools that are deleted.
 
 use super::*;
+use crate::model::finding::FindingKind;
 use crate::model::names::PoolName;
 use crate::model::plan::PoolPlan;
 use crate::model::request::PoolStatusWrite;
@@ -527,6 +528,31 @@ fn a_first_block_of_a_pool_that_does_not_select_its_node_is_a_finding() {
     assert!(message.contains("10.1.0.0/28 (pool east)") && message.contains("after 900 s"), "{message}");
     cluster.observe("node a 1 zone=east @101");
     cluster.expect("a", "nothing");
+}
+
+/// A wrong selector let the node grow from a pool that selects it no more.
+#[test]
+fn further_blocks_of_pools_that_do_not_select_their_node_are_listed_as_information() {
+    let pools = "pool rest 10.0.0.0/24 28 zone=west\n\
+                 pool east 10.1.0.0/24 28 zone=east reuseAfterNodeLoss=900\n";
+    let of_mode = |node: &str, claims: &str| Cluster::of(&format!("{pools}{node}\n{claims}"));
+    let claims = "claim 10.0.0.0/28 a 1 Held @40 of=rest\nclaim 10.1.0.0/28 a 1 Held @41 of=east";
+    let node = "node a 1 zone=west\nciliumnode a @50 10.0.0.0/28 10.1.0.0/28 used=18";
+    let mut cluster = of_mode(node, claims);
+    let plan = cluster.plan("a");
+    assert_eq!(rendered(&plan), "finding: StrayFurtherBlock");
+    let message = &plan.findings[0].message;
+    assert!(message.contains("10.1.0.0/28 (pool east)") && !message.contains("10.0.0.0/28"), "{message}");
+    assert!(message.contains("`reclaim.mode: Enabled`") && message.contains("after 900 s"), "{message}");
+    assert!(!plan.findings[0].kind.is_wrong());
+    // The pool selects it again.
+    cluster.observe("node a 1 zone=east @101");
+    cluster.expect("a", "finding: StrayBlock");
+    // A drain of the block has a report of its own.
+    cluster.observe("node a 1 zone=west @102");
+    cluster.observe("pool east 10.1.0.0/24 28 draining zone=east @103");
+    let findings: Vec<_> = cluster.plan("a").findings.iter().map(|finding| finding.kind).collect();
+    assert!(!findings.contains(&FindingKind::StrayFurtherBlock), "{findings:?}");
 }
 
 #[test]

@@ -129,6 +129,9 @@ checks! {
     FirstBlockStray "NIP0405" Info
         "The first block of a node is of a pool that does not select the node any more."
         "Nothing, or drain and recreate the node: it keeps its first block as long as it lives.";
+    FurtherBlockStray "NIP0406" Info
+        "A further block of a node is of a pool that does not select the node any more."
+        "Nothing: with `reclaim.mode: Enabled` of the pool the block returns when the node does not need it.";
     ServiceRange "NIP0501" Error
         "A pool contains addresses of Services."
         "Add the range of the Services to `exclude` of the pool.";

@@ -64,6 +64,7 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         FindingKind::MalformedCiliumNode | FindingKind::MalformedNode => Check::Unreadable,
         FindingKind::SecondAllocator => Check::SecondAllocator,
         FindingKind::StrayBlock => Check::FirstBlockStray,
+        FindingKind::StrayFurtherBlock => Check::FurtherBlockStray,
         FindingKind::ClaimBeingDeleted => Check::ClaimBeingDeleted,
         FindingKind::MinAllocate
         | FindingKind::ForeignPodCIDRs
