@@ -283,6 +283,8 @@ pub enum WhyNot {
     Reserved(PoolName),
     /// Every block is taken.
     Full,
+    /// This node needs a replacement only, and the last free blocks, this number, stay for nodes that join.
+    KeptForJoining(usize),
     /// Blocks are free, but each has only addresses of nodes themselves, or a request about it is in flight.
     Unusable,
     /// The node holds as many blocks as its first pool allows.
@@ -310,6 +312,9 @@ impl fmt::Display for WhyNot {
                 write!(f, "the older or unreadable pool {pool} keeps its ranges")
             }
             Self::Full => f.write_str("all blocks are taken"),
+            Self::KeptForJoining(n) => {
+                write!(f, "it keeps {} for nodes that join", counted(*n, "free block"))
+            }
             Self::Unusable => f.write_str("its free blocks have no usable address now"),
             Self::BlockLimit(limit) => {
                 write!(f, "the node's first pool allows at most {}", counted(*limit, "block"))

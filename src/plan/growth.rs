@@ -19,6 +19,7 @@ use crate::model::plan::{Lasting, Unmet, Wait, WhyNot};
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{Read, Target};
 use crate::model::share::Share;
+use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase};
 use crate::publisher::demand::Demand;
@@ -26,6 +27,11 @@ use crate::publisher::demand::Demand;
 /// How long a node waits before it asks its pools again, if they have no replacement for a block that must leave. The
 /// node lacks nothing itself, so it is not among those that are decided again when blocks become free.
 const REPLACEMENTS_AGAIN: Duration = Duration::from_secs(30);
+
+/// A replacement leaves as many blocks of its pool free as nodes of that pool joined within this time, and at least
+/// one. Nodes with draining blocks have addresses, and take replacements within seconds. A node that joins later would
+/// find none, and its agent can't start.
+const JOINED_WITHIN: Duration = Duration::from_secs(60 * 60);
 
 /// The blocks of one share: those that the node holds, and those that the plan has chosen.
 struct Growth<'a> {
@@ -38,6 +44,8 @@ struct Growth<'a> {
     leaving: u128,
     picked: Vec<(Cidr, &'a Pool)>,
     unmet: Option<Unmet>,
+    /// Whether its blocks replace others, and the node lacks none.
+    is_replacement: bool,
 }
 
 impl<'a> Subject<'a> {
@@ -250,6 +258,7 @@ impl<'a> Subject<'a> {
             demand,
             picked: Vec::new(),
             unmet: None,
+            is_replacement: phase == Phase::Served && !without.is_empty(),
             share,
         };
         loop {
@@ -320,6 +329,10 @@ impl<'a> Subject<'a> {
                 continue;
             }
             fits = true;
+            if let Some(n_kept) = self.kept_for_joining(draft.now, pool, growth) {
+                draft.refuse(&pool.name, Some(family), || WhyNot::KeptForJoining(n_kept));
+                continue;
+            }
             if let Some((cidr, offered)) = self.first_usable_block(pool, growth) {
                 return Ok((cidr, pool, offered));
             }
@@ -334,6 +347,28 @@ impl<'a> Subject<'a> {
         let at_limit = too_large && !fits;
         let share = growth.share.clone();
         Err(if at_limit { Unmet::AtLimit(share) } else { Unmet::NoCapacity(share) })
+    }
+
+    /// If the next block of this growth replaces another, and its pool keeps its free blocks for nodes that join: their
+    /// number.
+    fn kept_for_joining(&self, now: Now, pool: &Pool, growth: &Growth<'_>) -> Option<usize> {
+        let n_picked = growth.picked.iter().filter(|(_, of)| of.name == pool.name).count();
+        growth.is_replacement.then(|| self.n_kept_free(now, pool, growth.share.family, n_picked)).flatten()
+    }
+
+    /// The number of free blocks of a pool, less `n_picked`, if all of them stay for nodes that join.
+    pub(super) fn n_kept_free(
+        &self,
+        now: Now,
+        pool: &Pool,
+        family: Family,
+        n_picked: usize,
+    ) -> Option<usize> {
+        let n_free = self.world.ledger().free_blocks(&pool.name, family)?.free_count();
+        let n_free = usize::try_from(n_free).unwrap_or(usize::MAX).saturating_sub(n_picked);
+        let since = now.wall.checked_sub(JOINED_WITHIN).unwrap_or_default();
+        let n_kept = self.world.n_joined(&pool.name, since, n_free).max(1);
+        (n_free > 0 && n_free <= n_kept).then_some(n_free)
     }
 
     /// The number of addresses of a share that the node may get in addition to its own.

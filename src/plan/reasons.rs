@@ -38,16 +38,23 @@ pub(super) fn of_pools_not_asked(world: &World, node: &NodeName, draft: &mut Dra
 #[must_use]
 pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
     let (family, name) = (share.family, share.family.as_str());
+    // A pool that is being deleted takes no remedy.
+    let lasting: Vec<&Pool> = world.pools_for(node, share).filter(|pool| !pool.deleting).collect();
     if world.pools_for(node, share).all(|pool| !pool.families.contains_key(&family)) {
+        let create = format!("create a pool with {name} ranges that selects it");
+        let remedy = if lasting.is_empty() {
+            create
+        } else {
+            let pools = ten_of(lasting.iter().map(|pool| &pool.name));
+            format!("add `spec.{name}` to one of its pools, or {create}: {pools}")
+        };
         return format!(
-            "the agent runs {name} and needs {name} addresses, and no pool of the node has {name} ranges; add \
-             `spec.{name}` to one of its pools, or create a pool with {name} ranges that selects it: {}",
-            ten_of(world.pools_for(node, share).map(|pool| &pool.name))
+            "the agent runs {name} and needs {name} addresses, and no pool of the node has {name} ranges; {remedy}"
         );
     }
     let of_blocks = |pool: &Pool| pool.families.get(&family).map(|ranges| ranges.block_prefix);
     let misfit = || {
-        let mut sizes = world.pools_for(node, share).filter_map(of_blocks);
+        let mut sizes = lasting.iter().copied().filter_map(of_blocks);
         sizes.find_map(|size| world.harmful_misfit(node, share, size))
     };
     if let (Some(name), Some(misfit)) = (&share.pod_ip_pool, misfit()) {
@@ -55,21 +62,25 @@ pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
             "CiliumPodIPPool {name} {misfit}; the node gets no {}, because they would harm its agent; the \
              condition UnfitPodIPPool of these pools has the remedy: {}",
             share.named("blocks"),
-            ten_of(world.pools_for(node, share).map(|pool| &pool.name))
+            ten_of(lasting.iter().map(|pool| &pool.name))
         );
     }
     let pools = world.pools_for(node, share);
-    let pools = pools.map(|pool| format!("pool {} ({})", pool.name, why_none_of(world, pool, family)));
-    let is_closed = |pool: &Pool| of_no_free_block(world, pool, family) == WhyNot::Cordoned;
-    let remedy = if world.pools_for(node, share).all(is_closed) {
-        "set `state: Active` on a CIDR of one of its pools"
+    let reasons = pools.map(|pool| format!("pool {} ({})", pool.name, why_none_of(world, pool, family)));
+    let is_closed = |pool: &&Pool| of_no_free_block(world, pool, family) == WhyNot::Cordoned;
+    let change =
+        if lasting.iter().all(is_closed) { "set `state: Active` on a CIDR of" } else { "add a CIDR to" };
+    let remedy = if lasting.is_empty() {
+        String::new()
+    } else if lasting.len() == world.pools_for(node, share).count() {
+        format!("{change} one of its pools, or ")
     } else {
-        "add a CIDR to one of its pools"
+        format!("{change} pool {}, or ", ten_of(lasting.iter().map(|pool| &pool.name)))
     };
     format!(
-        "no pool of the node has a free {}; {remedy}, or create a pool that selects the node: {}",
+        "no pool of the node has a free {}; {remedy}create a pool that selects the node: {}",
         share.named("block"),
-        ten_of(pools)
+        ten_of(reasons)
     )
 }
 
@@ -135,6 +146,9 @@ fn describe_labels(world: &World, labels: &BTreeMap<String, String>) -> String {
 
 /// Why a pool does not select a node with these labels.
 fn why_not_selected(object: &PoolObject, labels: &BTreeMap<String, String>) -> String {
+    if object.deleting {
+        return "is being deleted".to_owned();
+    }
     let Ok(pool) = &object.pool else { return "unreadable".to_owned() };
     let Some(term) = pool.selector.clone().into_iter().find(|term| !term.matches(labels)) else {
         return "selects the node".to_owned();

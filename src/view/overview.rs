@@ -209,11 +209,14 @@ fn problems(
             by_pools.entry(pools).or_default().push(node);
         }
         let problem = |(pools, nodes): (Vec<PoolName>, Vec<&NodeName>)| {
-            let remedy =
-                pools.first().map_or("add a CIDR".to_owned(), |pool| match holders::remedy(world, pool) {
-                    Remedy::AddCidr => format!("add a CIDR: kubectl edit nip {pool}"),
-                    remedy => format!("{}: kubectl describe nip {pool}", remedy.as_str()),
-                });
+            // A pool that is being deleted takes no remedy.
+            let mut lasting =
+                pools.iter().filter(|name| world.pool_object(name).is_none_or(|pool| !pool.deleting));
+            let remedy = match lasting.next().map(|pool| (pool, holders::remedy(world, pool))) {
+                None => "create a pool that selects them".to_owned(),
+                Some((pool, Remedy::AddCidr)) => format!("add a CIDR: kubectl edit nip {pool}"),
+                Some((pool, remedy)) => format!("{}: kubectl describe nip {pool}", remedy.as_str()),
+            };
             let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
             let n_nodes = counted(nodes.len(), "node");
             let message = format!("{n_nodes} {what}: no free block in {}; {remedy}", pools.join(", "));

@@ -86,6 +86,7 @@ impl World {
         self.set_selection(name, Vec::new());
         if let Some(gone) = &gone {
             self.set_routed(name, Some(gone));
+            self.set_joined(name, Some(gone));
             self.cool_anew(name);
             if self.derive_publisher_of(name) {
                 self.mark_all_pools();

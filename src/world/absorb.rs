@@ -140,6 +140,7 @@ impl World {
         let carried_before = carried_by(self).unwrap_or_default();
         let before = self.entries.of(&name).node.replace(Box::new(node));
         self.set_routed(&name, before.as_deref());
+        self.set_joined(&name, before.as_deref());
         if is_labelled_anew && self.derive_publisher_of(&name) {
             // Pools report the names under which they give blocks.
             self.mark_all_pools();

@@ -44,6 +44,9 @@ pub enum Inconsistency {
     /// The index of the podCIDRs of Nodes.
     #[error("the index of podCIDRs does not match the Nodes")]
     Routed,
+    /// The Nodes by the time of their creation.
+    #[error("the index of creation times does not match the Nodes")]
+    Joined,
     /// The pools that select this node.
     #[error("the index of pools of node {0} does not match the selectors")]
     Selection(NodeName),
@@ -190,6 +193,8 @@ impl World {
             }
         }
         found.extend((routed != self.routed).then_some(Inconsistency::Routed));
+        let joined: BTreeSet<_> = self.nodes().map(|node| (node.created, node.name.clone())).collect();
+        found.extend((joined != self.joined).then_some(Inconsistency::Joined));
     }
 
     fn check_selection(&self, found: &mut Vec<Inconsistency>) {

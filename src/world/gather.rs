@@ -156,6 +156,7 @@ impl Gathering {
             ledger: Ledger::default(),
             node_addresses: BTreeMap::new(),
             routed: PrefixIndex::default(),
+            joined: BTreeSet::new(),
             selected: BTreeMap::new(),
             claims_in: BTreeMap::new(),
             remaining: BTreeMap::new(),

@@ -24,6 +24,7 @@ mod failures;
 pub mod frr;
 pub mod gobgp;
 mod index;
+mod joined;
 mod look;
 mod looks;
 mod lookup;
@@ -59,6 +60,7 @@ use crate::model::observation::{Contradiction, PoolObject};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::request::Target;
 use crate::model::revision::{AnyRevision, Revision};
+use crate::model::time::Timestamp;
 use crate::net::cidr::Cidr;
 use crate::net::prefixes::PrefixIndex;
 use crate::net::small_set::SmallSet;
@@ -114,6 +116,8 @@ pub struct World {
     node_addresses: BTreeMap<IpAddr, SmallSet<(Kind, NodeName)>>,
     /// The podCIDRs of Nodes.
     routed: PrefixIndex<NodeName>,
+    /// The Nodes by the time of their creation.
+    joined: BTreeSet<(Timestamp, NodeName)>,
     /// The nodes that each pool selects.
     selected: BTreeMap<PoolName, BTreeSet<NodeName>>,
     /// The claims that name each pool.

@@ -381,13 +381,19 @@ async fn another_pool_serves_in_place_of_one_that_was_deleted_by_mistake() -> Re
         rig.cluster.delete_pool("lost").await?;
         let freeze = ["create", "configmap", "cilium-node-ipam", "--from-literal=freeze-reclaim=true"];
         kubectl(&rig.control_plane, &[&["-n", "kube-system"], &freeze[..]].concat()).await?;
-        rig.cluster.patch_pool("lost", json!({"ipv4": {"cidrs": []}})).await?;
         in_another_second(&lost).await?;
-        rig.cluster.create_pool(&PoolSpec::new("again").ipv4(28, &["10.1.0.0/24"])).await?;
-        let other = join_one(rig, NodeSpec::new("m")).await?;
-        ensure!(blocks(rig, "m").len() == 1, "{:?}", blocks(rig, "m"));
+        rig.cluster.create_pool(&PoolSpec::new("again").ipv4(28, &["10.1.0.0/24", "10.1.1.0/28"])).await?;
+        // The spare range serves at once.
+        let first = join_one(rig, NodeSpec::new("m")).await?;
+        ensure!(blocks(rig, "m") == ["10.1.1.0/28"], "{:?}", blocks(rig, "m"));
+        rig.cluster.patch_pool("lost", json!({"ipv4": {"cidrs": []}})).await?;
+        let second = join_one(rig, NodeSpec::new("o")).await?;
+        kubectl(&rig.control_plane, &["-n", "kube-system", "delete", "configmap", "cilium-node-ipam"])
+            .await?;
+        let third = join_one(rig, NodeSpec::new("p")).await?;
         ensure!(blocks(rig, "n") == ["10.1.0.0/28"], "{:?}", blocks(rig, "n"));
-        Ok((controller, agent, other))
+        wait_claims_carried(rig).await?;
+        Ok((controller, agent, [first, second, third]))
     })
     .await
 }

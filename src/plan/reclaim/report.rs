@@ -7,6 +7,7 @@ use crate::model::claim::Claim;
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
+use crate::model::share::Share;
 use crate::plan::draft::Draft;
 use crate::plan::subject::Subject;
 use crate::publisher::answer::Drain;
@@ -18,7 +19,7 @@ impl Subject<'_> {
             for claim in self.held_that_must_leave(&share) {
                 let has_no_room = || {
                     let needed = !self.can_do_without(&share, &BTreeSet::from([claim.cidr]));
-                    needed.then(|| "the node needs it, and its other pools have no room".to_owned())
+                    needed.then(|| self.why_no_replacement(&share, draft))
                 };
                 let why = self.world.why_kept(self.carrier, claim);
                 let why = why.or_else(|| self.why_not_removed(claim)).or_else(has_no_room);
@@ -37,6 +38,23 @@ impl Subject<'_> {
                 draft.findings.push(drain_waits(claim, &users));
             }
         }
+    }
+
+    /// Why a block that its node needs is not replaced.
+    fn why_no_replacement(&self, share: &Share, draft: &Draft) -> String {
+        let kept = self.world.pools_for(&self.node.name, share).filter_map(|pool| {
+            let n_kept = self.n_kept_free(draft.now, pool, share.family, 0)?;
+            Some(format!("{} of pool {}", counted(n_kept, "free block"), pool.name))
+        });
+        let kept: Vec<String> = kept.collect();
+        if kept.is_empty() {
+            return "the node needs it, and its other pools have no room".to_owned();
+        }
+        format!(
+            "the node needs it, and the last free blocks stay for nodes that join: {}; each pool keeps as many as \
+             nodes joined in the last hour, and at least one",
+            ten_of(kept)
+        )
     }
 
     /// The known users of a block; `None` if there are none.

@@ -142,6 +142,28 @@ fn a_node_that_waits_says_why_each_of_its_pools_has_no_block() {
 }
 
 #[test]
+fn no_remedy_names_a_pool_that_is_being_deleted() {
+    let old = "joined a @50\npool old 10.0.0.0/28 28 deleting\nclaim 10.0.0.0/28 b 1 Held @40 of=old";
+    let why = |text: &str, family: Family| {
+        let cluster = Cluster::serving("crd v4 v6", text);
+        why_no_block(&cluster.world, &"a".into(), &Share { family, pod_ip_pool: None })
+    };
+    assert_eq!(
+        why(old, Family::V4),
+        "no pool of the node has a free ipv4 block; create a pool that selects the node: pool old (the pool is \
+         being deleted)"
+    );
+    let both = format!("{old}\npool new 10.1.0.0/28 28\nclaim 10.1.0.0/28 c 1 Held @41 of=new");
+    assert_eq!(
+        why(&both, Family::V4),
+        "no pool of the node has a free ipv4 block; add a CIDR to pool new, or create a pool that selects the \
+         node: pool new (all blocks are taken), pool old (the pool is being deleted)"
+    );
+    assert!(why(&both, Family::V6).ends_with("selects it: new"), "{}", why(&both, Family::V6));
+    assert!(why(old, Family::V6).ends_with("create a pool with ipv6 ranges that selects it"));
+}
+
+#[test]
 fn a_reason_stays_short_whatever_the_number_of_pools() {
     let pools: Vec<String> =
         (0..300).map(|n| format!("pool p{n:03} 10.0.0.0/24 28 zone=c younger\n")).collect();

@@ -215,6 +215,53 @@ fn a_range_that_drains_is_replaced_first_and_never_closed_without_that() {
     cluster.expect("a", DRAIN);
 }
 
+/// A node with a draining block has addresses. A node that joins a second later has none, and would find no free block.
+#[test]
+fn replacements_leave_as_many_blocks_free_as_nodes_joined_in_the_last_hour() {
+    let fifteen = "10.0.0.0/29,10.0.0.8/30,10.0.0.12/31,10.0.0.14/32";
+    let cluster = |spare: &str, joined: &[u32]| {
+        let mut cluster = Cluster::of(&format!(
+            "pool p 10.0.0.0/27 28 deleting\npool r {spare} 28\nnode a 1\nagent a 1.20.2\n\
+             claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Held @31\n\
+             ciliumnode a @50 {BOTH} used=10.0.0.0/31"
+        ));
+        for (n, created) in joined.iter().enumerate() {
+            cluster.observe(&format!("node j{n} 1 created={created} @10{n}"));
+        }
+        cluster.observe(&format!("ciliumnode a @110 {BOTH} used={fifteen}"));
+        cluster.pass(10_000);
+        cluster
+    };
+    let claim = "claim 10.0.1.0/28 of pool r for node a";
+    let waits = "finding: DrainWaits; finding: DrainWaits";
+    for (spare, joined, expected) in [
+        ("10.0.1.0/28", &[][..], waits),
+        ("10.0.1.0/27", &[], claim),
+        ("10.0.1.0/27", &[6_401, 9_999], waits),
+        ("10.0.1.0/26", &[6_401, 9_999], claim),
+        ("10.0.1.0/27", &[6_400, 9_999], claim),
+    ] {
+        let plan = cluster(spare, joined).plan("a");
+        assert_eq!(rendered(&plan), expected, "{spare} {joined:?}");
+    }
+    let mut two = cluster("10.0.1.0/27", &[6_401, 9_999]);
+    let plan = two.plan("a");
+    assert_eq!(
+        plan.findings[1].message,
+        "can't be drained from node a yet: the node needs it, and the last free blocks stay for nodes that join: \
+         2 free blocks of pool r; each pool keeps as many as nodes joined in the last hour, and at least one"
+    );
+    assert_eq!(plan.wake, Some(two.now.uptime + Duration::from_secs(30)), "time alone wakes it");
+    two.begin(&plan);
+    two.pass(30);
+    two.expect("a", claim);
+    // The blocks stay for a node that joins.
+    let mut one = cluster("10.0.1.0/28", &[]);
+    one.observe("node b 1 @120");
+    one.observe("ciliumnode b @121");
+    one.expect("b", "claim 10.0.1.0/28 of pool r for node b");
+}
+
 /// A pod of the block that is to leave needs a place, too: it may end and be recreated at any time.
 #[test]
 fn a_block_in_use_is_closed_only_where_what_stays_has_room_for_its_pods() {
