@@ -54,6 +54,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         | FindingKind::RouteRefused
         | FindingKind::RouteRemains
         | FindingKind::RouteAnnouncedTwice
+        | FindingKind::DefinitionDeleted
         | FindingKind::ClockDiffers
         | FindingKind::BrokenInvariant => None,
     }

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use super::agents;
 use super::backoff::Retries;
 use super::client::{Clients, ReadError};
+use super::definitions;
 use super::freeze;
 use super::input::Input;
 use super::mode::{self, ModeSource};
@@ -28,6 +29,7 @@ use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
 use crate::model::agent::AgentNews;
+use crate::model::definition::DefinitionState;
 use crate::model::freeze::Freeze;
 use crate::model::kind::Kind;
 use crate::model::news::News;
@@ -37,9 +39,10 @@ use crate::publisher::Mode;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::standing::{CILIUM_CONFIG, FREEZE};
 use crate::telemetry::{Telemetry, heartbeat};
+use crate::view::definitions::description as describe;
 use crate::wire::side_watched::SideKind;
 use crate::wire::watched::Wire;
-use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
+use crate::wire::{CiliumNodes, Claims, GROUP, Nodes, Pools};
 use crate::world::World;
 use crate::world::gather::Gathering;
 
@@ -124,6 +127,9 @@ async fn complete(
     listings: [Listing; 4],
 ) -> anyhow::Result<World> {
     let mut gathering = Gathering::default();
+    for news in definitions::read_all(lister.clients).await {
+        gathering.observe_definition(news);
+    }
     if pod_ip_pools::are_of_use(&mode) {
         let news = lister.read_beside(&pod_ip_pools::pod_ip_pools(lister.clients)).await;
         gathering.observe_pod_ip_pools(news);
@@ -212,7 +218,16 @@ impl<'a> Lister<'a> {
                 }
             })
         };
-        self.until_read(&format!("list {kind}s"), list).await
+        let listed = self.until_read(&format!("list {kind}s"), list).await;
+        listed.map_err(|error| {
+            let is_missing = W::GROUP == GROUP
+                && read_error(&error).and_then(ReadError::answer).is_some_and(|status| status.code == 404);
+            if is_missing {
+                let name = definitions::name_of::<W>();
+                return error.context(describe(&name, DefinitionState::Missing));
+            }
+            error
+        })
     }
 
     /// Reads until there is an answer, at most until the time limit. `action` is the action that the error says can't
@@ -260,7 +275,11 @@ pub(super) async fn gather(
     loop {
         telemetry.heartbeat.beat();
         let missing: Vec<&str> = gathering.missing().into_iter().map(Kind::as_str).collect();
-        let why = if !missing.is_empty() {
+        let lost: Vec<String> =
+            gathering.lost_definitions().map(|(name, state)| describe(name, state)).collect();
+        let why = if !lost.is_empty() {
+            lost.join("; ")
+        } else if !missing.is_empty() {
             format!("waiting for the first lists of {}", missing.join(", "))
         } else if gathering.lacks_freeze() {
             format!("waiting for ConfigMap {}: it says whether writes are frozen", FREEZE.name)
@@ -291,6 +310,7 @@ pub(super) async fn gather(
             Some(Input::Agents(news)) => gathering.observe_agents(news),
             Some(Input::PodIpPools(news)) => gathering.observe_pod_ip_pools(news),
             Some(Input::NodeConfigs(news)) => gathering.observe_node_configs(news),
+            Some(Input::Definition(news)) => gathering.observe_definition(news),
             // No process leads before it can serve, nothing has been written yet, and the sender lives as long as
             // `watches`. Routes are followed once the world is complete.
             Some(
@@ -364,8 +384,8 @@ mod tests {
         assert!(last_claims < first_nodes, "{asked:#?}");
         assert_eq!(
             asked.len(),
-            3 + 2 + 4 * 3,
-            "two ConfigMaps, the agents, two versions of CiliumNodeConfigs, and each list between two probes: \
+            3 + 2 + 2 + 4 * 3,
+            "two ConfigMaps, the agents, two versions of CiliumNodeConfigs, two definitions, and each list between two probes: \
              {asked:#?}"
         );
     }
@@ -434,7 +454,9 @@ mod tests {
                 listed(move |target| if target.contains("/nodeippools?") { refusal(code) } else { empty() })
                     .await;
             let text = failure(world);
-            assert!(text.starts_with("can't list NodeIPPools: "), "{text}");
+            let definition = "the definition nodeippools.nodeipam.io is missing";
+            assert_eq!(text.starts_with(definition), code == 404, "{text}");
+            assert!(text.contains("can't list NodeIPPools: "), "{text}");
             assert!(text.contains(&format!("refused with {code}")), "{text}");
             assert_eq!(began.elapsed(), Duration::ZERO);
         }

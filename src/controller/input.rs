@@ -1,6 +1,7 @@
 //! Everything that can cause work, as one closed enum. Nothing else triggers work.
 
 use crate::model::agent::AgentNews;
+use crate::model::definition::DefinitionNews;
 use crate::model::freeze::Freeze;
 use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews};
 use crate::model::gobgp::{RibNews, RibOutcome};
@@ -33,6 +34,8 @@ pub enum Input {
     FrrNodeStates(FrrNodeStateNews),
     /// Objects that make Cilium announce blocks are known, or can't be, or have changed.
     Speakers(SpeakerKind, SpeakerNews),
+    /// The definition of pools or of claims is known, or has changed.
+    Definition(DefinitionNews),
     /// This process leads from now on, or is on standby.
     Leadership(Leadership),
     /// A request to a GoBGP daemon has an outcome.

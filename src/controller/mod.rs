@@ -15,6 +15,7 @@ pub mod clock;
 mod cluster;
 mod config_map;
 pub mod contact;
+mod definitions;
 mod discovery;
 pub mod dry_run;
 mod event_of;

@@ -226,6 +226,7 @@ impl Reporter {
             Input::NodeConfigs(_) => InputKind::NodeConfigs,
             Input::FrrConfigurations(_) | Input::FrrNodeStates(_) | Input::Speakers(..) => InputKind::Frr,
             Input::RibNews(_) => InputKind::Gobgp,
+            Input::Definition(_) => InputKind::Definitions,
             Input::Leadership(_) => InputKind::Leadership,
             Input::Finished(_) | Input::Rib(_) => InputKind::Finished,
         });

@@ -16,6 +16,7 @@ use super::agents;
 use super::broken_invariant::BrokenInvariant;
 use super::client::Clients;
 use super::clock::Clock;
+use super::definitions;
 use super::events::{self, Events};
 use super::execute::Executor;
 use super::freeze;
@@ -118,6 +119,7 @@ pub async fn run(
     tasks.spawn("watch ciliumpodippools", pod_ip_pools::follow(watches.clone(), is_wanted));
     tasks.spawn("watch pools", watches.clone().follow::<Pools>());
     tasks.spawn("watch claims", watches.clone().follow::<Claims>());
+    tasks.spawn("definitions", definitions::follow(watches.clone()));
     tasks.spawn("timeline", watches.clone().guard_timeline::<Claims>());
 
     let Some(mut world) = gather(&mut inputs, &mut tasks, &watches, &telemetry).await? else {
@@ -309,6 +311,7 @@ impl Loop {
                 }
             }
             Input::NodeConfigs(news) => self.world.observe_node_configs(news),
+            Input::Definition(news) => self.world.observe_definition(news),
             Input::FrrConfigurations(news) => self.world.observe_frr_configurations(news),
             Input::FrrNodeStates(news) => self.world.observe_frr_node_states(news),
             Input::Speakers(kind, news) => self.world.observe_speakers(kind, news),

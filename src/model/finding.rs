@@ -103,6 +103,8 @@ stable_names! {
         NodeNetworkInPool,
         /// Several Nodes have the same `InternalIP`.
         SharedInternalIP,
+        /// The definition of pools or of claims is being deleted or is missing.
+        DefinitionDeleted,
         /// The clock of the controller's machine differs from the API server by more than a minute.
         ClockDiffers,
         /// The controller's own bookkeeping disagrees with the objects that it knows.

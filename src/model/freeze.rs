@@ -114,6 +114,7 @@ mod tests {
                 | ObjectKind::PodIpPool
                 | ObjectKind::FrrConfiguration
                 | ObjectKind::Gobgp
+                | ObjectKind::Definition
                 | ObjectKind::Machine => kind.as_str(),
             };
             assert!(told.contains(&word), "{word} is not in {told:?}");

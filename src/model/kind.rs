@@ -28,6 +28,8 @@ pub enum ObjectKind {
     FrrConfiguration,
     /// A GoBGP daemon, whose table announces routes. Its name is its address.
     Gobgp,
+    /// CustomResourceDefinition.
+    Definition,
     /// A machine.
     Machine,
 }
@@ -41,6 +43,7 @@ impl ObjectKind {
             Self::PodIpPool => "CiliumPodIPPool",
             Self::FrrConfiguration => "FRRConfiguration",
             Self::Gobgp => "GoBGP",
+            Self::Definition => "CustomResourceDefinition",
             Self::Machine => "machine",
         }
     }

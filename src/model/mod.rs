@@ -10,6 +10,7 @@ pub mod claim;
 pub mod community;
 pub mod counted;
 pub mod crd;
+pub mod definition;
 pub mod failure;
 pub mod finding;
 pub mod freeze;

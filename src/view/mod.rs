@@ -6,6 +6,7 @@ pub mod agents;
 pub mod audit;
 pub mod block_event;
 pub mod conditions;
+pub mod definitions;
 pub mod departures;
 pub mod drains;
 pub mod failures;

@@ -244,7 +244,8 @@ fn problems(
     let wrong = of_plans.chain(&of_world).filter(|finding| finding.kind.is_wrong());
     for finding in wrong.filter(|finding| is_wanted(finding.kind.as_str(), &finding.name)) {
         // Each cause is a problem of its own.
-        let cause = (finding.kind == FindingKind::WriteFailed).then_some(finding.message.as_str());
+        let is_alone = matches!(finding.kind, FindingKind::WriteFailed | FindingKind::DefinitionDeleted);
+        let cause = is_alone.then_some(finding.message.as_str());
         by_kind.entry((finding.kind, cause)).or_default().push(finding);
     }
     let mut of_kinds: Vec<Problem> =

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::World;
 use super::agenda::Agenda;
 use super::agents::Agents;
+use super::definitions::Definitions;
 use super::failures::Failures;
 use super::looks::Looks;
 use super::node_configs::NodeConfigs;
@@ -19,6 +20,7 @@ use super::unreadable::UnreadableObjects;
 use super::waiting::Waiting;
 use crate::ledger::Ledger;
 use crate::model::agent::AgentNews;
+use crate::model::definition::{DefinitionNews, DefinitionState};
 use crate::model::freeze::Freeze;
 use crate::model::kind::Kind;
 use crate::model::leadership::Leadership;
@@ -45,6 +47,7 @@ pub struct Gathering {
     pod_ip_pools: Option<Box<PodIpPools>>,
     /// The same of CiliumNodeConfigs.
     node_configs: Box<NodeConfigs>,
+    definitions: Definitions,
 }
 
 impl Gathering {
@@ -101,6 +104,16 @@ impl Gathering {
     #[must_use]
     pub fn knows_of_node_configs(&self) -> bool {
         self.node_configs.are_known()
+    }
+
+    /// Takes in the state of a definition.
+    pub fn observe_definition(&mut self, news: DefinitionNews) {
+        self.definitions.observe(news);
+    }
+
+    /// The definitions that are being deleted or missing, by name.
+    pub fn lost_definitions(&self) -> impl Iterator<Item = (&str, DefinitionState)> {
+        self.definitions.iter()
     }
 
     /// Takes in Cilium's mode.
@@ -167,6 +180,7 @@ impl Gathering {
             agenda: Agenda::default(),
             waiting: Waiting::default(),
             contradiction: None,
+            definitions: self.definitions,
             pace: Pace::default(),
             exporter: None,
             looks: Looks::default(),

@@ -17,6 +17,7 @@ mod answers;
 mod applied;
 mod beside_claims;
 pub mod check;
+mod definitions;
 mod dependents;
 pub mod exporter;
 mod failing_writes;
@@ -51,6 +52,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
+use crate::model::definition::{DefinitionNews, DefinitionState};
 use crate::model::failure::Failure;
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
@@ -70,6 +72,7 @@ use agenda::{Agenda, Place, Turn};
 use agents::Agents;
 pub use agents::RunningAgent;
 use applied::Writes;
+use definitions::Definitions;
 use exporter::Exporter;
 use failures::{Failures, Waiter};
 use looks::Looks;
@@ -145,6 +148,8 @@ pub struct World {
     looks: Looks,
     /// The known objects that make Cilium announce blocks too.
     speakers: Speakers,
+    /// The definitions of pools and claims.
+    definitions: Definitions,
     /// How fast blocks are reclaimed.
     pace: Pace,
     /// The mode of Cilium in which this process writes, or has written.
@@ -162,6 +167,16 @@ impl World {
     #[must_use]
     pub fn freeze(&self) -> &Freeze {
         &self.freeze
+    }
+
+    /// Takes in the state of a definition. No decision uses it.
+    pub fn observe_definition(&mut self, news: DefinitionNews) {
+        self.definitions.observe(news);
+    }
+
+    /// The definitions that are being deleted or missing, by name.
+    pub fn lost_definitions(&self) -> impl Iterator<Item = (&str, DefinitionState)> {
+        self.definitions.iter()
     }
 
     /// Whether this process is the one of several that may write.

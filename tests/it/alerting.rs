@@ -28,7 +28,10 @@ const ALONE: &str = "StandbyMissing";
 /// The self-check compares the state that a process derives from objects with the objects that it has seen. Both change
 /// in one step. So no edit of an object or of the store can make them differ. Only a defect can, and a known defect
 /// would be fixed. `controller/run.rs` tests that a difference is shown in the metrics and stops the process.
-const NOT_PROVOKED: [(&str, &str); 1] = [("BrokenInvariant", "no state of a cluster breaks an invariant")];
+const NOT_PROVOKED: [(&str, &str); 2] = [
+    ("BrokenInvariant", "no state of a cluster breaks an invariant"),
+    ("DefinitionDeleted", "the test of its page deletes the definitions, and waits for the finding"),
+];
 
 /// The replica whose process starts again.
 const REPLICA: &str = "replica-0";

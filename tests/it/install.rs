@@ -59,7 +59,14 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Every right of the controller, with its namespace and purpose. A granted right that is missing here is one too many,
 /// and a line here that is not granted is one too few.
-const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
+const RIGHTS: [(&str, &str, &str, &[&str], &str); 14] = [
+    (
+        EVERYWHERE,
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        &["get"],
+        "whether they are deleted, two only",
+    ),
     (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
     (EVERYWHERE, "", "pods", &["list"], "who has an address of a block that is to leave its node"),
     (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard and freeze, two ConfigMaps only"),
@@ -87,8 +94,13 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
     (EVERYWHERE, "nodeipam.io", "nodeipblocks/status", &["patch"], "what a drain waits for"),
 ];
 
+/// The definitions that the controller may read.
+const DEFINITIONS: [&str; 2] = ["nodeippools.nodeipam.io", "nodeipblocks.nodeipam.io"];
+
 /// Actions that a thief of the controller's token would try: group, resource, verb, namespace, name.
-const REFUSED: [(&str, &str, &str, &str, &str); 27] = [
+const REFUSED: [(&str, &str, &str, &str, &str); 29] = [
+    ("apiextensions.k8s.io", "customresourcedefinitions", "get", "", "another.nodeipam.io"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "delete", "", "nodeippools.nodeipam.io"),
     ("", "nodes", "patch", "", ""),
     ("", "nodes/status", "patch", "", ""),
     ("", "pods", "create", NAMESPACE, ""),
@@ -259,6 +271,7 @@ async fn granted(plane: &ControlPlane, namespace: &str) -> Result<BTreeSet<Strin
                 let is_right = match resource.as_str() {
                     "configmaps" => is_one_of_ours(),
                     // A right to create can't be bound to a name.
+                    "customresourcedefinitions" => names == DEFINITIONS,
                     "leases" if rule.verbs != ["create"] => names == [NAME],
                     _ => names.is_empty(),
                 };

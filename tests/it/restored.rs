@@ -1,6 +1,7 @@
 //! etcd is restored from a backup while a controller runs (safety rule 8). An administrator then follows
 //! `docs/operations.md`.
 
+mod definitions;
 mod page;
 mod procedure;
 

@@ -17,6 +17,7 @@ use crate::controller::client::FIELD_MANAGER;
 use crate::controller::clock::Clock;
 use crate::controller::lease;
 use crate::model::agent::AgentNews;
+use crate::model::definition::{DefinitionNews, DefinitionState};
 use crate::model::kind::Kind;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::{Listing, Object, Observation};
@@ -28,7 +29,7 @@ use crate::publisher::{Mode, Publisher};
 use crate::wire::freeze::{self, freeze_of};
 use crate::wire::side_watched::SideWatched;
 use crate::wire::watched::{Watched, Wire};
-use crate::wire::{CiliumNodes, Claims, Nodes, Pools, surroundings};
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools, installation, surroundings};
 use crate::world::World;
 use crate::world::gather::Gathering;
 
@@ -208,6 +209,10 @@ fn gathered(
         listing::<CiliumNodes>(of_kind("CiliumNode"))?,
     ] {
         gathering.observe(Observation::Listed(listing));
+    }
+    for definition in of_kind("CustomResourceDefinition").iter().filter_map(installation::definition) {
+        let state = if definition.deleting { DefinitionState::Deleting } else { DefinitionState::Kept };
+        gathering.observe_definition(DefinitionNews { name: definition.name, state });
     }
     gathering.complete().map_err(|gathering| anyhow!("there is no list of {:?}", gathering.missing()))
 }

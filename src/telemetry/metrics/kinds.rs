@@ -41,6 +41,8 @@ stable_names! {
         Gobgp => "gobgp",
         /// CiliumNodeConfigs.
         NodeConfigs => "node_configs",
+        /// The definitions of pools and claims.
+        Definitions => "definitions",
         /// The lead of this process.
         Leadership => "leadership",
         /// The outcome of a request.

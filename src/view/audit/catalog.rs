@@ -162,6 +162,9 @@ checks! {
     Unreadable "NIP0702" Error
         "An object or a field of it is unreadable."
         "Correct the field.";
+    DefinitionDeleted "NIP0703" Error
+        "A CustomResourceDefinition is being deleted or is missing."
+        "Start no controller. Follow docs/how-to/definition-deleted.md.";
     NodeFinding "NIP0801" Error
         "The planner reports a finding about a node or its blocks."
         "See the finding in docs/operations.md.";

@@ -8,11 +8,13 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
 use crate::model::plan::NodePlan;
 use crate::model::surroundings::Surroundings;
-use crate::view::{failures, pod_ip_pools};
+use crate::view::{definitions, failures, pod_ip_pools};
 use crate::world::World;
 
 pub(super) fn look(world: &World, plans: &[NodePlan], found: &mut Found) {
-    let of_world: Vec<Finding> = pod_ip_pools::findings(world).chain(failures::findings(world)).collect();
+    let of_world = definitions::findings(world);
+    let of_world: Vec<Finding> =
+        of_world.chain(pod_ip_pools::findings(world)).chain(failures::findings(world)).collect();
     let mut by_kind: BTreeMap<FindingKind, Vec<&Finding>> = BTreeMap::new();
     for finding in plans.iter().flat_map(|plan| &plan.findings).chain(&of_world) {
         by_kind.entry(finding.kind).or_default().push(finding);
@@ -66,6 +68,7 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         FindingKind::StrayBlock => Check::FirstBlockStray,
         FindingKind::StrayFurtherBlock => Check::FurtherBlockStray,
         FindingKind::ClaimBeingDeleted => Check::ClaimBeingDeleted,
+        FindingKind::DefinitionDeleted => Check::DefinitionDeleted,
         FindingKind::MinAllocate
         | FindingKind::ForeignPodCIDRs
         | FindingKind::MisplacedBlock

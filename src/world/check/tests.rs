@@ -214,6 +214,7 @@ fn every_index_by_node_is_compared_with_the_objects() {
         |world| assert!(world.routed.insert(cidr("10.9.0.0/24"), "n".into())),
         "the index of podCIDRs does not match the Nodes",
     );
+    check(|world| world.joined.clear(), "the index of creation times does not match the Nodes");
     check(
         |world| world.entries.of(&"n".into()).selection.clear(),
         "the index of pools of node n does not match the selectors",
@@ -252,6 +253,7 @@ fn every_memory_goes_with_what_it_is_about() {
             let gone = entry.node.take().unwrap();
             world.selected.clear();
             world.set_own_addresses(Kind::Node, &"n".into(), &addresses_of(&gone), &[]);
+            world.set_joined(&"n".into(), Some(&gone));
         },
         "its former carrier is still stored for node n, which has no objects",
     );

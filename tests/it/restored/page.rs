@@ -1,6 +1,6 @@
-//! The commands of `docs/operations.md`, Restoring etcd, in their order.
+//! The commands of a page, such as `docs/operations.md`, Restoring etcd, in their order.
 //!
-//! A test carries out the section. It runs the commands that can run here, and imitates the commands for machines. It
+//! A test carries out the page. It runs the commands that can run here, and imitates the commands for machines. It
 //! fails if a command is changed or added on the page.
 
 use std::collections::VecDeque;
@@ -23,6 +23,11 @@ const HEADING: &str = "\n## Restoring etcd\n";
 pub(super) struct Page(VecDeque<String>);
 
 impl Page {
+    /// A whole page.
+    pub(super) fn of(text: &str) -> Self {
+        Self(blocks(text))
+    }
+
     pub(super) fn open() -> Result<Self> {
         let (_, section) = OPERATIONS.split_once(HEADING).context("the page has no such section")?;
         Ok(Self(blocks(section.split("\n## ").next().unwrap_or_default())))

@@ -72,7 +72,21 @@ const OF_INSTALLATION: [Needed; 11] = [
 ];
 
 /// The rights of the controller in every mode.
-pub(super) const OF_CONTROLLER: [Needed; 15] = [
+pub(super) const OF_CONTROLLER: [Needed; 17] = [
+    needed(
+        Place::Everywhere,
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "nodeippools.nodeipam.io",
+        &["get"],
+    ),
+    needed(
+        Place::Everywhere,
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "nodeipblocks.nodeipam.io",
+        &["get"],
+    ),
     needed(Place::Everywhere, "", "nodes", "", &["list", "watch"]),
     needed(Place::Everywhere, "", "pods", "", &["list"]),
     needed(Place::Everywhere, "cilium.io", "ciliumnodes", "", &["list", "watch", "patch"]),
