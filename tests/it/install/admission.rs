@@ -132,6 +132,30 @@ async fn a_pool_with_blocks_is_deleted_after_a_confirmation_only() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_definition_is_deleted_after_a_confirmation_only() -> Result<()> {
+    let (_folder, options) = with_policies("crd", Options::default())?;
+    without_product(options, async |rig| {
+        let plane = &rig.control_plane;
+        let delete = async |name: &str| {
+            let arguments = ["delete", "crd", name, "--dry-run=server", "--wait=false"];
+            Ok::<_, anyhow::Error>(kubectl(plane, &arguments).await.err().map(|error| format!("{error:#}")))
+        };
+        for name in ["nodeippools.nodeipam.io", "nodeipblocks.nodeipam.io"] {
+            wait_active(async || Ok(delete(name).await?.is_some())).await?;
+            let message = delete(name).await?.context("it is refused")?;
+            let remedy = format!("kubectl annotate crd {name} nodeipam.io/confirm-delete=yes");
+            ensure!(message.contains(&remedy), "{message}");
+            kubectl(plane, &["annotate", "crd", name, "nodeipam.io/confirm-delete=yes"]).await?;
+            ensure!(delete(name).await?.is_none(), "{:?}", delete(name).await?);
+            kubectl(plane, &["annotate", "crd", name, "nodeipam.io/confirm-delete-"]).await?;
+        }
+        ensure!(delete("ciliumnodes.cilium.io").await?.is_none(), "definitions of others are not protected");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pool_for_every_node_and_a_public_range_bring_warnings() -> Result<()> {
     let (folder, options) = with_policies("crd", Options::default())?;
     without_product(options, async |rig| {
