@@ -176,6 +176,7 @@ impl Reporter {
         for due in self.without_block.pop_due(world, Instant::now()) {
             self.report_no_block(world, &due);
         }
+        self.report_first_waits(world, Instant::now());
         if self.due.is_some_and(|due| due <= Instant::now()) {
             self.show(world, now);
         }

@@ -3,7 +3,7 @@
 //! Decides nothing and knows no world: its owner names the lack of each node. There is one of these for each kind of
 //! lack, because a node may have several, and each starts and stops by itself. Keeps two invariants. A node is
 //! reported when it has lacked something for a while, and then once per interval as long as it does. Nodes that lack
-//! the same are reported in few groups, however slowly they come.
+//! the same are reported in few groups, however slowly they come. An owner may instead ask for each node by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,6 +26,11 @@ const INTERVAL: Duration = events::INTERVAL.saturating_add(Duration::from_secs(6
 
 /// How soon a node is looked at again whose wait was over when it was due, and which no decision has confirmed yet.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How many nodes are reported by themselves at once, and the pause before the next ones. Their events take 12.8 s
+/// (`events.rs`), so they never fill its channel.
+const EACH_AT_ONCE: usize = events::CAPACITY / 4;
+const PAUSE: Duration = Duration::from_secs(15);
 
 /// The nodes that wait, each with its lack.
 #[derive(Debug)]
@@ -132,6 +137,26 @@ impl<L: Clone + Ord> Waits<L> {
             self.group(lack, due, told, now)
         });
         groups.collect()
+    }
+
+    /// The nodes to report now, each by itself with its lack, in the order in which they are due. They then count as
+    /// reported. Of many nodes, some are reported a little later.
+    pub(super) fn pop_each(&mut self, now: Instant, lasts: impl Fn(&NodeName) -> bool) -> Vec<(NodeName, L)> {
+        let due: Vec<NodeName> =
+            self.due.iter().take_while(|(due, _)| *due <= now).map(|(_, node)| node.clone()).collect();
+        let mut reported = Vec::new();
+        for node in due {
+            if !lasts(&node) {
+                self.put_off(&node, now + AGAIN);
+            } else if reported.len() == EACH_AT_ONCE {
+                self.put_off(&node, now + PAUSE);
+            } else if let Some(wait) = self.nodes.get_mut(&node) {
+                wait.is_reported = true;
+                reported.push((node.clone(), wait.lack.clone()));
+                self.put_off(&node, now + REPEAT);
+            }
+        }
+        reported
     }
 
     /// The report of nodes that lack the same: some are due, and others were reported before. `None` if those that
@@ -251,6 +276,25 @@ mod tests {
         assert!(waits.next_due() > Some(start + Duration::from_secs(768) + REPEAT - Duration::from_secs(1)));
         let all = waits.pop_due(start + Duration::from_secs(768) + REPEAT, |_| true);
         assert_eq!(all.iter().map(|due| due.nodes.len()).collect::<Vec<_>>(), [100]);
+    }
+
+    #[test]
+    fn of_many_nodes_each_is_reported_by_itself_in_turns() {
+        let mut waits = Waits::reported_after(PATIENCE);
+        let start = Instant::now();
+        for number in 0..1000 {
+            waits.note(&format!("n{number:03}").as_str().into(), Some(&"one"), start);
+        }
+        let mut at = start + PATIENCE;
+        let mut reports = Vec::new();
+        while at < start + REPEAT {
+            let told = waits.pop_each(at, |node| node.as_str() != "n000");
+            reports.push(told.len());
+            let next = waits.due.iter().map(|(due, _)| *due).find(|due| *due > at + AGAIN);
+            at = next.expect("they still wait");
+        }
+        assert_eq!(reports, [256, 256, 256, 231], "one of them waits no longer");
+        assert!(waits.is_reported(&"n999".into()) && !waits.is_reported(&"n000".into()));
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! The reports about nodes that wait: log lines, and events on the nodes or, for many of them, one event.
+//! The reports about nodes that wait: log lines, and events on the nodes or, for many of them, one event. A node without
+//! addresses has an event of its own in any case: people look for the cause there.
 //!
 //! The reasons are collected only here, because that costs a look at the pools, and only for the nodes that have an
 //! event.
 
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::super::events::{Event, Subject};
@@ -28,7 +30,7 @@ impl Reporter {
                 message = format!("{} lack a pool, such as {node}: {message}", counted(nodes.len(), "node"));
             }
             self.log.found(&Finding::of_node(FindingKind::NoPool, node, message.clone()));
-            self.tell_of_wait(of_node(world, node), EventReason::NoPool, message, cause);
+            self.tell_of_wait(of_served(world, node), EventReason::NoPool, message, cause);
         }
         for node in rest {
             debug!(finding = FindingKind::NoPool.as_str(), kind = Kind::Node.as_str(), name = %node, "{cause}");
@@ -39,11 +41,7 @@ impl Reporter {
     /// of them is on their first pool, where people look for the cause.
     pub(super) fn report_no_block(&mut self, world: &World, Due { lack, nodes }: &Due<Lack>) {
         self.changed();
-        let why = |node: &NodeName| {
-            let reasons: Vec<String> =
-                lack.shares.iter().map(|share| why_no_block(world, node, share)).collect();
-            reasons.join("; ")
-        };
+        let why = |node: &NodeName| why_none_of(world, node, lack);
         let of_pool = lack.pools.first().and_then(|name| world.pool_object(name));
         if let (Some(pool), [first, .., _]) = (of_pool.filter(|_| nodes.len() > MAX_EACH), &nodes[..]) {
             let message = format!(
@@ -63,7 +61,19 @@ impl Reporter {
         for node in nodes {
             let message = why(node);
             self.log.waits(node, &message);
-            self.tell_of_wait(of_node(world, node), EventReason::NoCapacity, message, "");
+            self.tell_of_wait(of_served(world, node), EventReason::NoCapacity, message, "");
+        }
+    }
+
+    /// Reports each node without addresses on the node itself.
+    pub(super) fn report_first_waits(&mut self, world: &World, now: Instant) {
+        for (node, cause) in self.without_pool.pop_first(world, now) {
+            let message = why_no_pool(world, &node);
+            self.tell_of_wait(of_node(world, &node), EventReason::NoPool, message, &cause);
+        }
+        for (node, lack) in self.without_block.pop_first(world, now) {
+            let message = why_none_of(world, &node, &lack);
+            self.tell_of_wait(of_node(world, &node), EventReason::NoCapacity, message, "");
         }
     }
 
@@ -72,6 +82,17 @@ impl Reporter {
             self.events.tell(Event { subject, reason, note, about: about.to_owned() });
         }
     }
+}
+
+/// Why a node gets none of the blocks that it lacks.
+fn why_none_of(world: &World, node: &NodeName, lack: &Lack) -> String {
+    let reasons: Vec<String> = lack.shares.iter().map(|share| why_no_block(world, node, share)).collect();
+    reasons.join("; ")
+}
+
+/// The Node, if it has addresses. One without has an event of its own.
+fn of_served(world: &World, node: &NodeName) -> Option<Subject> {
+    of_node(world, node).filter(|_| world.is_served(node))
 }
 
 fn of_node(world: &World, node: &NodeName) -> Option<Subject> {

@@ -244,22 +244,17 @@ async fn nodes_whose_pool_comes_within_a_moment_are_not_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_nodes_without_a_pool_have_one_event_until_a_pool_selects_them() {
+async fn many_nodes_without_a_pool_have_one_line_and_an_event_each_until_a_pool_selects_them() {
     let (mut rig, names) = many();
     rig.decide_for(&names);
     let [(at, told)] = &rig.over(PATIENCE + SNAPSHOT_INTERVAL).await[..] else { panic!("once") };
-    let message = "46 nodes lack a pool, such as n10: no pool selects it: its labels are zone=b; label it, or create a \
-                   pool that selects it: pool pool-a (needs `zone=a`; the node has zone=b)";
-    assert_eq!(
-        (*at, told.as_str()),
-        (
-            PATIENCE,
-            &*format!(
-                " WARN {message} finding=\"NoPool\" kind=\"Node\" name=\"n10\"\n\
-                 event NoPool on Node n10 (uid-n10): {message}\n"
-            )
-        )
+    let why = "no pool selects it: its labels are zone=b; label it, or create a pool that selects it: pool pool-a \
+               (needs `zone=a`; the node has zone=b)";
+    let mut expected = format!(
+        " WARN 46 nodes lack a pool, such as n10: {why} finding=\"NoPool\" kind=\"Node\" name=\"n10\"\n"
     );
+    expected.extend(names.iter().map(|name| format!("event NoPool on Node {name} (uid-{name}): {why}\n")));
+    assert_eq!((*at, told.as_str()), (PATIENCE, &*expected));
     rig.cluster.shows(&pool_of_zone("b"));
     // None of these plans has seen everything, because claims have to be written first.
     let resolved = rig.decide_for(&names) + &rig.show();
@@ -328,12 +323,15 @@ fn many_of_a_full_pool() -> (Rig, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_nodes_of_a_full_pool_have_one_event_on_the_pool() {
+async fn many_nodes_of_a_full_pool_have_an_event_on_the_pool_and_one_each() {
     let (mut rig, names) = many_of_a_full_pool();
     assert_eq!(rig.decide_for(&names), "");
     let [(at, told)] = &rig.over(REPEAT).await[..] else { panic!("once") };
     let message = format!("46 nodes wait for a block, such as n10, n11, n12: {NO_BLOCK}");
-    let expected = format!(" WARN {message} pool=p\nevent NoCapacity on NodeIPPool p (uid-p): {message}\n");
+    let mut expected =
+        format!(" WARN {message} pool=p\nevent NoCapacity on NodeIPPool p (uid-p): {message}\n");
+    let on_node = |name: &String| format!("event NoCapacity on Node {name} (uid-{name}): {NO_BLOCK}\n");
+    expected.extend(names.iter().map(on_node));
     assert_eq!((*at, told.as_str()), (MOMENT, &*expected));
     let [(at, told)] = &rig.over(REPEAT).await[..] else { panic!("once per interval") };
     assert_eq!((*at, told.as_str()), (REPEAT, &*expected));
@@ -357,8 +355,12 @@ async fn nodes_that_join_a_full_pool_slowly_are_no_storm_either() {
     for (_, more) in rig.over(REPEAT / 2).await {
         told += &more;
     }
-    let events: Vec<&str> = told.lines().filter(|line| line.starts_with("event ")).collect();
+    let (events, on_nodes): (Vec<&str>, Vec<&str>) = told
+        .lines()
+        .filter(|line| line.starts_with("event "))
+        .partition(|line| line.contains(" on NodeIPPool p "));
     assert!(events.len() <= 6, "{told}");
+    assert_eq!(on_nodes.len(), names.len(), "each node without addresses has one: {told}");
     let [.., last] = &events[..] else { panic!("{told}") };
     assert!(
         last.starts_with("event NoCapacity on NodeIPPool p (uid-p): 46 nodes wait for a block"),

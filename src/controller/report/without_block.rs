@@ -1,4 +1,5 @@
-//! Which nodes wait for a block, and when that is reported: once for all nodes that lack the same of the same pools.
+//! Which nodes wait for a block, and when that is reported: once for all nodes that lack the same of the same pools. A
+//! node without addresses is also reported by itself.
 //!
 //! Knows neither log nor events. A pool that is full may get room within a moment, and an autoscaler adds many nodes
 //! within seconds. So a node is reported only when it has waited for a moment.
@@ -9,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::waits::{Due, Waits};
-use crate::model::names::PoolName;
+use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::{NodePlan, Scope, Unmet};
 use crate::model::share::Share;
 use crate::world::World;
@@ -28,11 +29,15 @@ pub(super) struct Lack {
 
 /// The nodes for which none of their pools has a block.
 #[derive(Debug)]
-pub(super) struct WithoutBlock(Waits<Lack>);
+pub(super) struct WithoutBlock {
+    all: Waits<Lack>,
+    /// Those of them without addresses.
+    first: Waits<Lack>,
+}
 
 impl Default for WithoutBlock {
     fn default() -> Self {
-        Self(Waits::reported_after(PATIENCE))
+        Self { all: Waits::reported_after(PATIENCE), first: Waits::reported_after(PATIENCE) }
     }
 }
 
@@ -40,26 +45,32 @@ impl WithoutBlock {
     /// Notes the shares without a block of a plan.
     pub(super) fn note(&mut self, world: &World, plan: &NodePlan, now: Instant) {
         let shares = shares_without_block(plan);
-        match plan.scope {
+        let lack = match plan.scope {
             Scope::Whole => {
                 let pools = || world.pools_of(&plan.node).map(|pool| pool.name.clone()).collect();
-                let lack = (!shares.is_empty()).then(|| Lack { pools: pools(), shares });
-                self.0.note(&plan.node, lack.as_ref(), now);
+                (!shares.is_empty()).then(|| Lack { pools: pools(), shares })
             }
             // Something else comes first, such as a pause, and blocks were not looked at.
-            Scope::Part if shares.is_empty() => self.0.note(&plan.node, None, now),
-            Scope::Part => {}
-        }
+            Scope::Part if shares.is_empty() => None,
+            Scope::Part => return,
+        };
+        self.all.note(&plan.node, lack.as_ref(), now);
+        self.first.note(&plan.node, lack.as_ref().filter(|_| !world.is_served(&plan.node)), now);
     }
 
     /// When the next nodes are due.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.0.next_due()
+        [self.all.next_due(), self.first.next_due()].into_iter().flatten().min()
     }
 
     /// The nodes to report now, by lack.
     pub(super) fn pop_due(&mut self, world: &World, now: Instant) -> Vec<Due<Lack>> {
-        self.0.pop_due(now, |node| world.node(node).is_some())
+        self.all.pop_due(now, |node| world.node(node).is_some())
+    }
+
+    /// The nodes without addresses to report now, each by itself.
+    pub(super) fn pop_first(&mut self, world: &World, now: Instant) -> Vec<(NodeName, Lack)> {
+        self.first.pop_each(now, |node| world.node(node).is_some())
     }
 }
 
