@@ -1,9 +1,17 @@
 //! The HTTP endpoints `/livez`, `/readyz`, `/metrics` and `/map`, without authentication.
+//!
+//! On a loopback address only requests to such an address are answered. A web page of another site may have the browser
+//! of an administrator send requests through `kubectl port-forward`, under a name that its owner points to 127.0.0.1
+//! (DNS rebinding). The `Host` of those requests is that name.
+
+use std::net::IpAddr;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
+use axum::http::uri::Authority;
+use axum::middleware::{Next, from_fn};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
@@ -30,7 +38,27 @@ pub async fn serve(
         .route("/metrics", if is_local { get(metrics) } else { get(only_local) })
         .route("/map", if is_local { get(map) } else { get(only_local) })
         .with_state(telemetry);
+    let routes = if is_local { routes.layer(from_fn(only_to_loopback)) } else { routes };
     serve_clients(listener, stop.clone(), |stream| converse(stream, routes.clone(), stop.clone())).await
+}
+
+/// Answers a request to `localhost` or a loopback address, as kubelet, Prometheus on the same host and a browser behind
+/// `kubectl port-forward` send it. A request without a `Host` comes from no browser.
+async fn only_to_loopback(request: Request, next: Next) -> Response {
+    let asked = request.headers().get(HOST);
+    if asked.is_none_or(|host| host.to_str().is_ok_and(is_loopback)) {
+        return next.run(request).await;
+    }
+    let why = "this port answers only requests to localhost or to a loopback address\n";
+    (StatusCode::MISDIRECTED_REQUEST, why).into_response()
+}
+
+/// Whether a `Host` names this machine.
+fn is_loopback(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or_else(|_| name.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
 /// 200 while the loop is running; 503 with the reason if it is stuck and the process should be restarted.
@@ -71,7 +99,13 @@ pub(super) async fn metrics(State(telemetry): State<Telemetry>) -> impl IntoResp
 /// The map of the address space as a page.
 pub(super) async fn map(State(telemetry): State<Telemetry>) -> Response {
     match telemetry.maps.ask().await {
-        Some(drawn) => Html(drawn.page(page::map::html)).into_response(),
+        Some(drawn) => {
+            let headers = [
+                (CONTENT_SECURITY_POLICY, page::map::header_policy()),
+                (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+            ];
+            (headers, Html(drawn.page(page::map::html))).into_response()
+        }
         None => answer(Err("no map: the controller has not read the whole cluster yet".to_owned()))
             .into_response(),
     }
@@ -184,6 +218,39 @@ mod tests {
         }
     }
 
+    /// Otherwise a web page of another site could read the names of nodes through `kubectl port-forward`.
+    #[tokio::test]
+    async fn a_loopback_port_answers_only_requests_to_a_loopback_address() {
+        let server = Server::start().await;
+        for (host, is_answered) in [
+            ("Host: localhost:9920\r\n", true),
+            ("Host: LOCALHOST\r\n", true),
+            ("Host: 127.0.0.1:9920\r\n", true),
+            ("Host: 127.9.9.9\r\n", true),
+            ("Host: [::1]:9920\r\n", true),
+            ("", true),
+            ("Host: rebound.example.com:9920\r\n", false),
+            ("Host: localhost.example.com\r\n", false),
+            ("Host: 127.0.0.1.example.com\r\n", false),
+            ("Host: 192.0.2.1:9920\r\n", false),
+            ("Host: \r\n", false),
+        ] {
+            for path in ["/map", "/metrics", "/readyz", "/livez"] {
+                let mut stream = TcpStream::connect(server.address).await.unwrap();
+                // The map of a loop that does not run is never answered, so the method is one that no path has.
+                let request = format!("DELETE {path} HTTP/1.0\r\n{host}\r\n");
+                stream.write_all(request.as_bytes()).await.unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).await.unwrap();
+                let expected = if is_answered { " 405 " } else { " 421 " };
+                assert!(
+                    answer.lines().next().is_some_and(|line| line.contains(expected)),
+                    "{host}{path}: {answer}"
+                );
+            }
+        }
+    }
+
     #[tokio::test]
     async fn the_map_is_that_of_the_loop() {
         let telemetry = Telemetry::start();
@@ -201,6 +268,12 @@ mod tests {
         let (response, ()) = tokio::join!(super::map(State(telemetry.clone())), answer);
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()[CONTENT_TYPE], "text/html; charset=utf-8");
+        assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
+        let policy = response.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
+        assert!(
+            policy.starts_with("default-src 'none'") && policy.ends_with("frame-ancestors 'none'"),
+            "{policy}"
+        );
         let page = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
         let page = String::from_utf8(page.to_vec()).unwrap();
         assert!(page.contains("passive: a &lt;test&gt;") && !page.contains("<test>"), "{page}");

@@ -31,6 +31,13 @@ const SCRIPT: &str = include_str!("map.js");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
 
+/// The policy for the header of an answer with the page. It also keeps other pages from framing it, which the page
+/// itself can't.
+#[must_use]
+pub fn header_policy() -> String {
+    format!("{POLICY}; frame-ancestors 'none'")
+}
+
 /// The page.
 #[must_use]
 pub fn html(map: &Map) -> String {

@@ -220,7 +220,7 @@ impl Drop for Controller {
 pub(crate) async fn get(address_file: &Path, path: &str) -> Result<(u16, String)> {
     let address = std::fs::read_to_string(address_file).context("its address")?;
     let mut stream = TcpStream::connect(address.trim()).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: controller\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await??;
