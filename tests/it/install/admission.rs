@@ -5,8 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use kube::Client;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -267,6 +269,68 @@ async fn the_controller_can_change_only_the_pod_cidrs_of_nodes() -> Result<()> {
             let refused = refusal(ours, Kind::Node, "n", "", patch.clone()).await?;
             ensure!(refused.is_none() == is_allowed, "{patch}: {refused:?}");
         }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_can_change_only_its_finalizer_and_the_status_of_a_pool() -> Result<()> {
+    let (_folder, options) = with_policies("crd", Options::default())?;
+    without_product(options, async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/24"])).await?;
+        let other = json!({"metadata": {"finalizers": ["example.com/stays"], "annotations": {"a": "b"}}});
+        rig.cluster.patch(Kind::Pool, "p", other).await?;
+        let ours = &rig.control_plane.controller;
+        let finalizers = |names: &[&str]| json!({"metadata": {"finalizers": names}});
+        let spec = json!({"spec": {"priority": 7}});
+        wait_active(async || Ok(refusal(ours, Kind::Pool, "p", "", spec.clone()).await?.is_some())).await?;
+        for (subresource, patch, is_allowed) in [
+            ("", finalizers(&["example.com/stays", "nodeipam.io/pool"]), true),
+            ("", finalizers(&["nodeipam.io/pool", "example.com/stays"]), true),
+            ("", finalizers(&["nodeipam.io/pool"]), false),
+            ("", finalizers(&["example.com/stays", "example.com/another"]), false),
+            ("", json!({"metadata": {"labels": {"zone": "a"}}}), false),
+            ("", json!({"metadata": {"annotations": {"nodeipam.io/confirm-delete": "yes"}}}), false),
+            ("", json!({"metadata": {"annotations": null}}), false),
+            ("", json!({"spec": {"nodeSelector": null}}), false),
+            ("status", json!({"status": {"conditions": []}}), true),
+        ] {
+            let refused = refusal(ours, Kind::Pool, "p", subresource, patch.clone()).await?;
+            ensure!(refused.is_none() == is_allowed, "{patch}: {refused:?}");
+            // Only the account of the controller is limited.
+            let other =
+                refusal(&rig.control_plane.admin, Kind::Pool, "p", subresource, patch.clone()).await?;
+            ensure!(other.is_none(), "{patch}: {other:?}");
+        }
+        rig.cluster.patch(Kind::Pool, "p", json!({"metadata": {"finalizers": null}})).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_can_write_only_its_own_lease() -> Result<()> {
+    let (_folder, options) = with_policies("crd", Options::default())?;
+    without_product(options, async |rig| {
+        let leases: Api<Lease> = Api::namespaced(rig.control_plane.controller.clone(), NAMESPACE);
+        let lease = |name: &str| {
+            let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+            Lease { metadata, ..Lease::default() }
+        };
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let refused = async |name: &str| match leases.create(&dry, &lease(name)).await {
+            Ok(_) => Ok(false),
+            Err(kube::Error::Api(status)) if status.message.contains("ValidatingAdmissionPolicy") => Ok(true),
+            Err(error) => Err(error.into()),
+        };
+        wait_active(async || refused("kube-scheduler").await).await?;
+        ensure!(!refused(NAME).await?, "its own");
+        let mut own = leases.create(&PostParams::default(), &lease(NAME)).await?;
+        own.spec = Some(LeaseSpec { holder_identity: Some("me".to_owned()), ..LeaseSpec::default() });
+        leases.replace(NAME, &PostParams::default(), &own).await?;
+        let admins: Api<Lease> = Api::namespaced(rig.control_plane.admin.clone(), NAMESPACE);
+        admins.create(&dry, &lease("kube-scheduler")).await?;
         Ok(())
     })
     .await
