@@ -16,7 +16,7 @@ use kube::Api;
 use kube::api::{DynamicObject, ListParams, LogParams};
 use serde_json::{Value, json};
 
-use super::answers::around::{RANGES, Served, ServedKind, UNKNOWN, UNREADABLE, list_kind, plain, resource};
+use super::answers::around::{BUNDLED, RANGES, Served, UNKNOWN, UNREADABLE, list_kind, plain, resource};
 use super::answers::files::BUNDLE;
 use super::answers::replicas::OUR_PODS;
 use super::answers::{API_VERSION, Access, Gathered, Verdict, block_on};
@@ -27,30 +27,18 @@ use crate::controller::lease;
 use crate::model::kind::Kind;
 use crate::model::time::{Now, Timestamp};
 use crate::plan::Policy;
-use crate::wire::{self, crds, freeze};
+use crate::wire::{crds, freeze};
 use crate::world::World;
 use redact::Redactor;
+use unread::remove_unread;
 
 mod redact;
+mod unread;
 
 /// The port of the controller for /metrics and /readyz.
 const PORT: u16 = 9920;
 /// How many lines of each log are kept.
 const LOG_LINES: i64 = 20_000;
-
-/// The kinds that are listed beside those with addresses of other systems.
-const KINDS: [ServedKind; 10] = [
-    (wire::GROUP, &[wire::VERSION], "NodeIPPool", "nodeippools"),
-    (wire::GROUP, &[wire::VERSION], "NodeIPBlock", "nodeipblocks"),
-    ("", &["v1"], "Node", "nodes"),
-    ("cilium.io", &["v2"], "CiliumNode", "ciliumnodes"),
-    ("cilium.io", &["v2", "v2alpha1"], "CiliumNodeConfig", "ciliumnodeconfigs"),
-    ("cilium.io", &["v2", "v2alpha1"], "CiliumPodIPPool", "ciliumpodippools"),
-    ("", &["v1"], "Pod", "pods"),
-    ("apps", &["v1"], "DaemonSet", "daemonsets"),
-    ("apiregistration.k8s.io", &["v1"], "APIService", "apiservices"),
-    ("", &["v1"], "Event", "events"),
-];
 
 /// Write objects, findings, settings, events, metrics and logs into one file for support.
 ///
@@ -69,7 +57,8 @@ pub struct Args {
     #[arg(short = 'o', long = "output-file", value_name = "FILE.tar.gz", required = true)]
     file: PathBuf,
 
-    /// Replace the names of pods, nodes and namespaces, each by the same other name everywhere.
+    /// Replace the names of pods, nodes and namespaces, each by the same other name everywhere. Remove annotations and
+    /// settings of Cilium that this program does not read.
     #[arg(long)]
     redact: bool,
 
@@ -178,6 +167,7 @@ impl Bundle {
     fn json(&mut self, name: &str, object: &Value) -> anyhow::Result<()> {
         let mut object = object.clone();
         if let Some(redactor) = &self.redactor {
+            remove_unread(&mut object);
             redactor.object(&mut object);
         }
         self.write(name, serde_json::to_string(&object)?.as_bytes())
@@ -208,7 +198,7 @@ impl Bundle {
     /// The objects of all kinds, one file per page. A kind that can't be listed is left out; pages that were listed
     /// before stay.
     async fn objects(&mut self, clients: &Clients) -> anyhow::Result<()> {
-        for (group, versions, kind, plural) in KINDS.into_iter().chain(RANGES) {
+        for (group, versions, kind, plural) in BUNDLED.into_iter().chain(RANGES) {
             let mut skipped = Vec::new();
             let mut is_served = false;
             for version in versions {

@@ -3,30 +3,27 @@
 //! Knows no rule of the objects: the caller says which documents are wanted. A file that can't be read does not hide
 //! the content of the others.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::io::Read as _;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use indexmap::IndexMap;
-use serde::de::value::Error as PlainError;
-use serde::de::{IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use serde_saphyr::Spanned;
-use serde_saphyr::options::DuplicateKeyPolicy;
 
 use crate::wire::FieldError;
+use content::{Lines, Placed};
+use limits::{MAX_JSON, MAX_SUM, MAX_YAML, size};
 
-/// The largest file in an archive, in bytes: an archive may be made to fill the memory.
-const MAX_ENTRY: u64 = 1 << 30;
+mod content;
+mod json;
+mod limits;
+mod yaml;
 
 /// One object and where it was found.
 pub(super) struct Document {
     file: String,
     pub(super) value: Value,
+    /// Empty if they were not wanted.
     lines: Lines,
 }
 
@@ -43,7 +40,7 @@ impl Document {
 
     /// The line that the error is about.
     pub(super) fn line_of(&self, error: &FieldError) -> u64 {
-        self.lines.of(error)
+        self.lines.line_of(error)
     }
 
     /// File and line of the object.
@@ -70,40 +67,63 @@ pub(super) enum Depth {
     All,
 }
 
-/// The documents that were read, and the errors of files that could not be read.
+/// Whether the lines of the documents are needed.
+#[derive(Clone, Copy)]
+pub(super) enum Places {
+    Noted,
+    /// They would need more memory than the documents.
+    Dropped,
+}
+
+/// A file that could not be read.
+pub(super) struct Unreadable {
+    /// The name of the file; in an archive, its name there.
+    pub(super) file: String,
+    /// The cause, with the name.
+    pub(super) error: anyhow::Error,
+}
+
+/// The documents that were read, and the files that could not be read.
 pub(super) struct Input {
     depth: Depth,
+    places: Places,
     is_wanted: fn(&Value) -> bool,
+    /// How many bytes the next files may have.
+    left: u64,
     pub(super) documents: Vec<Document>,
-    pub(super) unreadable: Vec<anyhow::Error>,
+    pub(super) unreadable: Vec<Unreadable>,
 }
 
 impl Input {
     /// The objects in these files that `is_wanted` accepts.
-    pub(super) fn of(paths: &[PathBuf], depth: Depth, is_wanted: fn(&Value) -> bool) -> Self {
-        let mut input = Self { depth, is_wanted, documents: Vec::new(), unreadable: Vec::new() };
+    pub(super) fn of(paths: &[PathBuf], depth: Depth, places: Places, is_wanted: fn(&Value) -> bool) -> Self {
+        let (documents, unreadable) = (Vec::new(), Vec::new());
+        let mut input = Self { depth, places, is_wanted, left: MAX_SUM, documents, unreadable };
         for path in paths {
             input.read(path);
         }
         input
     }
 
-    /// Reads a file, a directory, or standard input for `-`.
+    /// Reads a file, a directory, or standard input for `-`. A user may name a pipe.
     fn read(&mut self, path: &Path) {
+        let name = path.display().to_string();
         let outcome = if path == Path::new("-") {
-            let mut bytes = Vec::new();
-            let read = std::io::stdin().read_to_end(&mut bytes).context("can't read standard input");
-            read.and_then(|_| self.parse("-", &bytes))
+            self.read_text("-", std::io::stdin().lock())
         } else if path.is_dir() {
             self.read_directory(path)
         } else if is_archive(path) {
             self.read_archive(path)
         } else {
-            let name = path.display().to_string();
-            let bytes = std::fs::read(path).with_context(|| format!("can't read {name}"));
-            bytes.and_then(|bytes| self.parse(&name, &bytes))
+            let opened = File::open(path).with_context(|| format!("can't read {name}"));
+            opened.and_then(|file| self.read_text(&name, file))
         };
-        self.unreadable.extend(outcome.err());
+        self.note(&name, outcome);
+    }
+
+    fn note(&mut self, file: &str, outcome: anyhow::Result<()>) {
+        let failed = outcome.err().map(|error| Unreadable { file: file.to_owned(), error });
+        self.unreadable.extend(failed);
     }
 
     fn read_directory(&mut self, path: &Path) -> anyhow::Result<()> {
@@ -114,67 +134,105 @@ impl Input {
         for entry in entries {
             let wanted =
                 if entry.is_dir() { matches!(self.depth, Depth::All) } else { is_of_objects(&entry) };
-            if wanted {
+            if wanted && !entry.is_dir() && !entry.is_file() {
+                let name = entry.display().to_string();
+                self.note(&name, Err(anyhow!("can't read {name}: it is no regular file")));
+            } else if wanted {
                 self.read(&entry);
             }
         }
         Ok(())
     }
 
-    /// The files in an archive, without unpacking it.
+    /// The files in an archive, without unpacking it. A file that can't be read does not hide those behind it.
     fn read_archive(&mut self, path: &Path) -> anyhow::Result<()> {
         let unreadable = || format!("can't read {}", path.display());
-        let file = std::fs::File::open(path).with_context(unreadable)?;
-        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
-        for entry in archive.entries().with_context(unreadable)? {
-            let mut entry = entry.with_context(unreadable)?;
-            let name = entry.path().with_context(unreadable)?.into_owned();
-            if !is_of_objects(&name) {
-                continue;
+        regular(path)?;
+        let file = File::open(path).with_context(unreadable)?;
+        // Its other files count too: they must be unpacked to find the next one.
+        let unpacked = flate2::read::GzDecoder::new(file).take(MAX_SUM);
+        let mut archive = tar::Archive::new(unpacked);
+        let outcome = self.read_entries(&mut archive).with_context(unreadable);
+        if archive.into_inner().limit() == 0 {
+            bail!("can't read all of {}: unpacked it has more than {}", path.display(), size(MAX_SUM));
+        }
+        outcome
+    }
+
+    fn read_entries(&mut self, archive: &mut tar::Archive<impl Read>) -> std::io::Result<()> {
+        for entry in archive.entries()? {
+            let entry = entry?;
+            let name = entry.path()?.into_owned();
+            if is_of_objects(&name) && entry.header().entry_type().is_file() {
+                let name = name.display().to_string();
+                let outcome = self.read_text(&name, entry);
+                self.note(&name, outcome);
             }
-            let mut bytes = Vec::new();
-            // More than any page of a bundle has.
-            let limited = entry.by_ref().take(MAX_ENTRY).read_to_end(&mut bytes).with_context(unreadable)?;
-            if limited as u64 == MAX_ENTRY {
-                bail!("can't read {}: {} has more than {MAX_ENTRY} bytes", path.display(), name.display());
-            }
-            self.parse(&name.display().to_string(), &bytes)?;
         }
         Ok(())
     }
 
-    /// JSON is YAML, so one parser reads both. It accepts all that kubectl accepts.
-    fn parse(&mut self, file: &str, bytes: &[u8]) -> anyhow::Result<()> {
+    fn read_text(&mut self, file: &str, from: impl Read) -> anyhow::Result<()> {
+        let limit = MAX_JSON.min(self.left);
+        let mut bytes = Vec::new();
+        from.take(limit + 1).read_to_end(&mut bytes).with_context(|| format!("can't read {file}"))?;
+        let length = bytes.len() as u64;
+        if length > limit && limit < MAX_JSON {
+            bail!(
+                "can't read {file}: all files together have more than {}; read fewer of them",
+                size(MAX_SUM)
+            );
+        }
+        if length > limit {
+            bail!("can't read {file}: it has more than {}; split it into several files", size(MAX_JSON));
+        }
+        self.left -= length;
         // A byte order mark decides the encoding, which is UTF-8 without one. Other bytes are replaced.
-        let (text, _, _) = encoding_rs::UTF_8.decode(bytes);
-        refuse_markers(file, &text)?;
-        let text = joined(text);
-        // As kubectl reads it: 027 means 23 (YAML 1.1), and the server receives 23. Of a key that is set twice, the server
-        // receives the last value.
-        // A page of a large cluster is one document: 500 Nodes with their images, or CiliumNodes with their addresses.
-        let options = serde_saphyr::options! {
-            legacy_octal_numbers: true, with_snippet: false, duplicate_keys: DuplicateKeyPolicy::PassThrough,
-            budget: serde_saphyr::budget! {
-                max_nodes: 20_000_000, max_events: 80_000_000, max_total_scalar_bytes: 1 << 30,
-            },
+        let (text, _, _) = encoding_rs::UTF_8.decode(&bytes);
+        // Of files that a shell has joined, the later ones have marks too.
+        self.parse(file, &text.replace("\n\u{feff}", "\n"))
+    }
+
+    /// JSON is read as JSON. A text that is none may be YAML: that has objects in braces too. It accepts all that kubectl
+    /// accepts.
+    fn parse(&mut self, file: &str, text: &str) -> anyhow::Result<()> {
+        let refused = |(line, why): (Option<u64>, String)| {
+            anyhow!("{file}{}: {why}", line.map(|line| format!(":{line}")).unwrap_or_default())
         };
-        let found: Vec<Spanned<Content>> =
-            serde_saphyr::from_multiple_with_options(&text, options).map_err(|error| {
-                let place = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-                anyhow!("{file}{place}: neither YAML nor JSON: {error}")
-            })?;
-        for document in found {
-            for item in items_of(document) {
-                let mut lines = Lines::default();
-                let line = line_of(&item);
-                let value = lines.note(item.value, String::new(), line);
-                if (self.is_wanted)(&value) {
-                    self.documents.push(Document { file: file.to_owned(), value, lines });
+        let found = match json::is_likely(text).then(|| json::documents(text)) {
+            Some(Ok(found)) => found,
+            of_json => {
+                let of_json = of_json.and_then(Result::err).filter(|_| is_json(file));
+                if let Some(why) = of_json.clone()
+                    && text.len() as u64 > MAX_YAML
+                {
+                    return Err(refused(why));
                 }
+                documents_of_yaml(file, text)?.map_err(|of_yaml| refused(of_json.unwrap_or(of_yaml)))?
+            }
+        };
+        for item in found.into_iter().flat_map(Placed::into_items) {
+            let (lines, value) = match self.places {
+                Places::Noted => Lines::of(item),
+                Places::Dropped => (Lines::default(), item.into_value()),
+            };
+            if (self.is_wanted)(&value) {
+                self.documents.push(Document { file: file.to_owned(), value, lines });
             }
         }
         Ok(())
     }
+}
+
+/// The documents of a text that is no JSON; or the line and the cause for which it can't be read.
+fn documents_of_yaml(file: &str, text: &str) -> anyhow::Result<Result<Vec<Placed>, (Option<u64>, String)>> {
+    ensure!(
+        text.len() as u64 <= MAX_YAML,
+        "can't read {file}: it has more than {} of YAML; split it into several files, or write it as JSON",
+        size(MAX_YAML)
+    );
+    refuse_markers(file, text)?;
+    Ok(yaml::documents(text))
 }
 
 /// Refuses lines that YAML allows, and that kubectl does not read: it cuts a file at the lines that start with `---`.
@@ -193,33 +251,13 @@ fn refuse_markers(file: &str, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Files that a shell has joined: the byte order mark of a later one is removed, and JSON documents behind each other are
-/// separated.
-fn joined(text: Cow<'_, str>) -> Cow<'_, str> {
-    let text = if text.contains("\n\u{feff}") { text.replace("\n\u{feff}", "\n").into() } else { text };
-    if !text.trim_start().starts_with('{') {
-        return text;
+/// Refuses anything but a regular file, such as a pipe or a device: a read of it may never end.
+pub(super) fn regular(path: &Path) -> anyhow::Result<()> {
+    let unreadable = || format!("can't read {}", path.display());
+    if !std::fs::metadata(path).with_context(unreadable)?.is_file() {
+        bail!("{}: it is no regular file", unreadable());
     }
-    let mut documents = serde_json::Deserializer::from_str(&text).into_iter::<IgnoredAny>();
-    let (mut separated, mut end) = (String::new(), 0);
-    while let Some(Ok(_)) = documents.next() {
-        let start = text.len() - text[end..].trim_start().len();
-        if end == 0 {
-            separated.push_str(&text[..start]);
-        } else {
-            // Without a line break between them, the lines of the second one are counted one too high.
-            let gap = &text[end..start];
-            separated.push_str(if gap.contains('\n') { gap } else { "\n" });
-            separated.push_str("--- ");
-        }
-        separated.push_str(&text[start..documents.byte_offset()]);
-        end = documents.byte_offset();
-    }
-    if !text[end..].trim().is_empty() || separated.len() == text.trim_end().len() {
-        // It is YAML, or one document.
-        return text;
-    }
-    separated.into()
+    Ok(())
 }
 
 fn is_archive(path: &Path) -> bool {
@@ -231,196 +269,144 @@ fn is_of_objects(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|known| ending == *known))
 }
 
-/// The objects of a List, or the one object that the document is.
-fn items_of(mut document: Spanned<Content>) -> Vec<Spanned<Content>> {
-    if let Content::Object(fields) = &mut document.value {
-        let kind = fields.get("kind").map(|field| &field.value.value);
-        let is_list = matches!(kind, Some(Content::Scalar(Value::String(kind))) if kind.ends_with("List"));
-        let items = fields.get_mut("items").map(|field| &mut field.value.value);
-        if let Some(Content::List(items)) = items.filter(|_| is_list) {
-            return std::mem::take(items);
+fn is_json(file: &str) -> bool {
+    Path::new(file).extension().is_some_and(|ending| ending == "json")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn read(paths: &[PathBuf]) -> Input {
+        Input::of(paths, Depth::All, Places::Noted, Value::is_object)
+    }
+
+    fn causes(input: &Input) -> Vec<String> {
+        input.unreadable.iter().map(|file| format!("{:#}", file.error)).collect()
+    }
+
+    /// Reads one file with this name and content.
+    fn of(name: &str, content: &str) -> Input {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let mut input = read(&[path]);
+        for file in &mut input.unreadable {
+            let text = format!("{:#}", file.error);
+            file.error = anyhow!("{}", text.replace(&folder.path().display().to_string(), ""));
+        }
+        input
+    }
+
+    #[test]
+    fn json_has_every_character_that_the_server_stores() {
+        for char in ['\u{7f}', '\u{85}', '\u{9b}', '\u{2028}', '\u{202e}', '\u{feff}', '\u{fffe}', '\u{ffff}']
+        {
+            for text in [format!("{{\"a\": \"{char}\"}}"), serde_json::json!({"a": char}).to_string()] {
+                let input = of("a.json", &text);
+                assert_eq!(causes(&input), [""; 0], "{char:?}");
+                assert_eq!(input.documents[0].value["a"], char.to_string());
+            }
         }
     }
-    vec![document]
-}
 
-fn line_of<T>(spanned: &Spanned<T>) -> u64 {
-    spanned.referenced.line()
-}
-
-/// The line of every field of a document, by the path that the API server gives it.
-#[derive(Default)]
-struct Lines {
-    /// The root has the empty path.
-    lines: BTreeMap<String, Line>,
-    repeated: Vec<FieldError>,
-}
-
-/// The line of a field, and the value if that is no list and no object.
-struct Line {
-    number: u64,
-    scalar: Option<Value>,
-}
-
-impl Lines {
-    /// Notes the lines of the value at `path` and of everything inside it, and returns it as a plain value.
-    fn note(&mut self, content: Content, path: String, number: u64) -> Value {
-        let mut scalar = None;
-        let value = match content {
-            Content::Scalar(value) => {
-                scalar = Some(value.clone());
-                value
-            }
-            Content::List(items) => items
-                .into_iter()
-                .enumerate()
-                .map(|(index, item)| {
-                    let line = line_of(&item);
-                    self.note(item.value, format!("{path}[{index}]"), line)
-                })
-                .collect(),
-            Content::Object(fields) => fields
-                .into_iter()
-                .map(|(key, field)| {
-                    let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    let value = self.note(field.value.value, at.clone(), field.line);
-                    if let Some(earlier) = field.earlier {
-                        let rule = format!(
-                            "is set twice: the server gets only this value, not that of line {earlier}"
-                        );
-                        self.repeated.push(FieldError::new(at, &value, rule));
-                    }
-                    (key, value)
-                })
-                .collect(),
-        };
-        self.lines.insert(path, Line { number, scalar });
-        value
+    #[test]
+    fn a_mistake_in_json_has_its_line() {
+        let refused = |text: &str| causes(&of("a.json", text));
+        assert_eq!(refused("{\"a\": 1,\n\"b\" 2}"), ["/a.json:2: no JSON: expected `:` at line 2 column 5"]);
+        let repeated = of("a.json", "{\"a\": {\"b\": 1,\n\"b\": 2}}");
+        let repeated: Vec<String> =
+            repeated.documents[0].repeated().iter().map(ToString::to_string).collect();
+        assert_eq!(repeated, ["a.b: 2: is set twice: the server gets only this value, not that of line 1"]);
+        // Objects in braces may be YAML.
+        assert_eq!(of("a.yaml", "{a: 1}\n---\n{b: 2}\n").documents.len(), 2);
     }
 
-    /// The line of the field that the error is about. If that field is missing, the line of the object that should
-    /// have it. A rule over a list is reported at the list: then it is the line of the value in it that the error
-    /// names.
-    fn of(&self, error: &FieldError) -> u64 {
-        let named = self.below(&error.field).find(|line| {
-            line.scalar.as_ref().is_some_and(|scalar| FieldError::new("", scalar, "").value == error.value)
+    #[test]
+    fn a_limit_is_named_with_its_remedy() {
+        // With the stack of a main thread. Without optimization a level of YAML needs tens of kilobytes.
+        let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(limits_are_named).unwrap();
+        thread.join().unwrap();
+    }
+
+    fn limits_are_named() {
+        let cause = |name: &str, text: &str| causes(&of(name, text)).join("; ");
+        assert!(
+            cause("a.yaml", &"a: 1\n---\n".repeat(1025))
+                .ends_with(": the file has more than 1024 documents; split it into several files")
+        );
+        let deep = ": a value is nested more than 64 levels deep; leave this document out";
+        let nested = format!("{{\"a\": {}1{}}}", "[".repeat(1000), "]".repeat(1000));
+        assert!(cause("a.json", &nested).ends_with(deep));
+        let in_blocks = (0..70).fold(String::new(), |mut text, level| {
+            writeln!(text, "{}a:", " ".repeat(level)).unwrap();
+            text
         });
-        let mut path = error.field.as_str();
-        let line = loop {
-            match self.lines.get(path) {
-                Some(line) => break Some(line),
-                None if path.is_empty() => break None,
-                None => path = path.rfind(['.', '[']).map_or("", |end| &path[..end]),
-            }
-        };
-        named.or(line).map_or(1, |line| line.number)
-    }
-
-    /// The lines of all values inside the list or object at `path`.
-    fn below<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Line> {
-        let inside = move |other: &str| {
-            other.strip_prefix(path).is_some_and(|rest| path.is_empty() || rest.starts_with(['.', '[']))
-        };
-        let from_here = self.lines.range(path.to_owned()..);
-        from_here
-            .take_while(move |(other, _)| other.starts_with(path))
-            .filter(move |(other, _)| inside(other))
-            .map(|(_, line)| line)
-    }
-}
-
-/// A document as it is written: values with their places.
-enum Content {
-    Scalar(Value),
-    List(Vec<Spanned<Content>>),
-    Object(IndexMap<String, Field>),
-}
-
-/// A field of an object as it is written.
-struct Field {
-    /// The line of its name: its value may start on the next line.
-    line: u64,
-    value: Spanned<Content>,
-    /// The line of its name where it is set before, to a value that does not count.
-    earlier: Option<u64>,
-}
-
-impl<'de> Deserialize<'de> for Content {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ContentVisitor)
-    }
-}
-
-struct ContentVisitor;
-
-impl ContentVisitor {
-    /// `serde_json` decides the value of a scalar.
-    fn scalar<'de, E: serde::de::Error>(value: impl IntoDeserializer<'de, PlainError>) -> Result<Content, E> {
-        Value::deserialize(value.into_deserializer()).map(Content::Scalar).map_err(E::custom)
-    }
-}
-
-impl<'de> Visitor<'de> for ContentVisitor {
-    type Value = Content;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Content, E> {
-        Self::scalar(value)
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Content, E> {
-        Self::scalar(value)
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Content, E> {
-        Self::scalar(value)
-    }
-
-    fn visit_i128<E: serde::de::Error>(self, value: i128) -> Result<Content, E> {
-        Self::scalar(value)
-    }
-
-    fn visit_u128<E: serde::de::Error>(self, value: u128) -> Result<Content, E> {
-        Self::scalar(value)
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Content, E> {
-        Self::scalar(value)
-    }
-
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Content, E> {
-        Self::scalar(value)
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<Content, E> {
-        Ok(Content::Scalar(Value::Null))
-    }
-
-    fn visit_none<E: serde::de::Error>(self) -> Result<Content, E> {
-        Ok(Content::Scalar(Value::Null))
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Content, D::Error> {
-        Content::deserialize(deserializer)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Content, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = list.next_element()? {
-            items.push(item);
+        for text in [nested, in_blocks] {
+            let cause = cause("a.yaml", &text);
+            assert!(cause.ends_with(deep), "{cause}");
         }
-        Ok(Content::List(items))
+        let repeated = format!("a: &a 1\nb: [{}]\n", ["*a"; 200].join(", "));
+        let cause = cause("a.yaml", &repeated);
+        assert!(cause.ends_with("more than the limit allows; write the values out"), "{cause}");
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Content, A::Error> {
-        let mut fields: IndexMap<String, Field> = IndexMap::new();
-        while let Some((key, value)) = object.next_entry::<Spanned<String>, _>()? {
-            let earlier = fields.get(&key.value).map(|field| field.line);
-            fields.insert(key.value.clone(), Field { line: line_of(&key), value, earlier });
+    #[test]
+    fn a_large_file_is_refused_before_it_is_parsed() {
+        let text = format!("a: {}", "x".repeat(usize::try_from(MAX_YAML).unwrap()));
+        assert_eq!(
+            causes(&of("a.yaml", &text)),
+            [
+                "can't read /a.yaml: it has more than 64 MiB of YAML; split it into several files, or write it as JSON"
+            ]
+        );
+        assert_eq!(
+            causes(&read(&["/dev/zero".into()])),
+            ["can't read /dev/zero: it has more than 128 MiB; split it into several files"]
+        );
+        let mut rest = read(&[]);
+        rest.left = 3;
+        for text in ["{}", "{}", "{}"] {
+            let outcome = rest.read_text(text, text.as_bytes());
+            rest.note(text, outcome);
         }
-        Ok(Content::Object(fields))
+        assert_eq!(rest.documents.len(), 1);
+        let sum = "can't read {}: all files together have more than 1024 MiB; read fewer of them";
+        assert_eq!(causes(&rest), [sum, sum]);
+    }
+
+    #[test]
+    fn a_member_that_can_not_be_read_does_not_hide_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.tar.gz");
+        let gzip = flate2::write::GzEncoder::new(File::create(&path).unwrap(), flate2::Compression::fast());
+        let mut archive = tar::Builder::new(gzip);
+        for (name, content) in
+            [("a.json", &b"{]"[..]), ("b.json", &b"{\xff"[..]), ("c.json", &b"{\"a\": 1}"[..])]
+        {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            archive.append_data(&mut header, name, content).unwrap();
+        }
+        archive.into_inner().unwrap().finish().unwrap().flush().unwrap();
+        let input = read(&[path]);
+        assert_eq!(input.documents.len(), 1);
+        let names: Vec<&str> = input.unreadable.iter().map(|file| file.file.as_str()).collect();
+        assert_eq!(names, ["a.json", "b.json"]);
+        assert!(causes(&input)[1].starts_with("b.json:1: no JSON: "), "{:?}", causes(&input));
+    }
+
+    #[test]
+    fn a_pipe_in_a_directory_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let causes = causes(&read(&[folder.path().to_owned()]));
+        assert!(causes[0].ends_with("a.json: it is no regular file"), "{causes:?}");
+        assert!(regular(&path).is_err());
     }
 }

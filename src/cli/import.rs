@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::documents::{Depth, Document, Input};
+use super::documents::{Depth, Document, Input, Places};
 use super::validate;
 use crate::wire::check;
 use crate::wire::import::{self, Settings};
@@ -46,9 +46,9 @@ Example:
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { filename } = args;
-    let input = Input::of(&filename, Depth::One, |document| !document.is_null());
-    for error in &input.unreadable {
-        eprintln!("{error:#}");
+    let input = Input::of(&filename, Depth::One, Places::Noted, |document| !document.is_null());
+    for file in &input.unreadable {
+        eprintln!("{:#}", file.error);
     }
     let settings = Settings::of(input.documents.iter().map(|document| &document.value));
     let mut pools: Vec<(&Document, Value)> = Vec::new();

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::documents::{Depth, Document, Input, name_of};
+use super::documents::{Depth, Document, Input, Places, name_of};
 use crate::model::counted::counted;
 use crate::model::pool::Pool;
 use crate::net::cidr::Cidr;
@@ -60,9 +60,9 @@ Example:
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { filename, recursive } = args;
     let depth = if recursive { Depth::All } else { Depth::One };
-    let Input { documents, unreadable, .. } = Input::of(&filename, depth, check::is_ours);
-    for error in &unreadable {
-        eprintln!("{error:#}");
+    let Input { documents, unreadable, .. } = Input::of(&filename, depth, Places::Noted, check::is_ours);
+    for file in &unreadable {
+        eprintln!("{:#}", file.error);
     }
     let n_findings =
         report(&documents, &mut std::io::stdout().lock()).context("can't write to standard output")?;

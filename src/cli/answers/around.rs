@@ -43,6 +43,27 @@ pub(in crate::cli) const RANGES: [ServedKind; 5] = [
     ("metallb.io", &["v1beta1"], "IPAddressPool", "ipaddresspools"),
 ];
 
+/// The kinds that a bundle has beside [`RANGES`].
+pub(in crate::cli) const BUNDLED: [ServedKind; 10] = [
+    (wire::GROUP, &[wire::VERSION], "NodeIPPool", "nodeippools"),
+    (wire::GROUP, &[wire::VERSION], "NodeIPBlock", "nodeipblocks"),
+    ("", &["v1"], "Node", "nodes"),
+    ("cilium.io", &["v2"], "CiliumNode", "ciliumnodes"),
+    ("cilium.io", &["v2", "v2alpha1"], "CiliumNodeConfig", "ciliumnodeconfigs"),
+    ("cilium.io", &["v2", "v2alpha1"], "CiliumPodIPPool", "ciliumpodippools"),
+    ("", &["v1"], "Pod", "pods"),
+    ("apps", &["v1"], "DaemonSet", "daemonsets"),
+    ("apiregistration.k8s.io", &["v1"], "APIService", "apiservices"),
+    ("", &["v1"], "Event", "events"),
+];
+
+/// The kinds that a bundle has under known names only.
+const NAMED: [(&str, &str); 3] = [
+    ("ConfigMap", "configmaps"),
+    ("Lease", "leases"),
+    ("CustomResourceDefinition", "customresourcedefinitions"),
+];
+
 /// The further kinds of an audit.
 const AUDITED: [ServedKind; 3] = [
     ("", &["v1"], "Pod", "pods"),
@@ -55,6 +76,15 @@ const AUDITED: [ServedKind; 3] = [
 pub(in crate::cli) enum Served {
     Yes,
     No,
+}
+
+/// The kind of the objects in a file of a bundle.
+pub(super) fn kind_of(file: &str) -> Option<&'static str> {
+    let (_, name) = file.rsplit_once('/').unwrap_or(("", file));
+    let (plural, _) = name.split_once('-')?;
+    let listed = BUNDLED.into_iter().chain(RANGES).map(|(_, _, kind, plural)| (kind, plural));
+    let (kind, _) = listed.chain(NAMED).find(|(_, known)| *known == plural)?;
+    Some(kind)
 }
 
 /// A kind in a version.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -12,11 +12,12 @@ use serde_json::Value;
 
 use super::around::{self, Objects};
 use super::replicas::{OUR_PODS, Replicas};
-use crate::cli::documents::{Depth, Input};
+use crate::cli::documents::{self, Depth, Document, Input, Places, Unreadable};
 use crate::controller::client::FIELD_MANAGER;
 use crate::controller::clock::Clock;
 use crate::controller::lease;
 use crate::model::agent::AgentNews;
+use crate::model::counted::counted;
 use crate::model::definition::{DefinitionNews, DefinitionState};
 use crate::model::kind::Kind;
 use crate::model::node_config::NodeConfigNews;
@@ -35,6 +36,9 @@ use crate::world::gather::Gathering;
 
 /// The kind of the object that describes a bundle.
 pub(in crate::cli) const BUNDLE: &str = "Bundle";
+
+/// How many files are named that could not be read.
+const NAMED: usize = 10;
 
 /// The namespaces of Cilium and of the controller.
 #[derive(Debug, Clone)]
@@ -63,25 +67,90 @@ pub(super) struct Documents {
     pub(super) now: Now,
     pub(super) namespaces: Namespaces,
     objects: Objects,
+    /// Whether they may be only a part of a cluster's objects: those that a bundle could read.
+    is_of_part: bool,
 }
 
-/// The objects in these files. They have a pool or a claim.
-pub(super) fn read(paths: &[PathBuf], namespaces: Namespaces) -> anyhow::Result<Files> {
-    let documents = documents(paths, namespaces)?;
-    let has = |kind: Kind| documents.by_kind.contains_key(kind.as_str());
-    if !has(Kind::Pool) && !has(Kind::Claim) {
-        bail!(
-            "the files have neither a NodeIPPool nor a NodeIPBlock: kubectl get nip,nib,nodes,ciliumnodes,pods -A -o \
-             yaml > objects.yaml"
-        );
+/// The objects in a bundle, or in a directory of files.
+pub(super) fn read_bundle(path: &Path, namespaces: Namespaces) -> anyhow::Result<Files> {
+    let documents = in_bundle(path, namespaces)?;
+    if !documents.is_of_part {
+        return documents.with_pools();
+    }
+    let is_of_world = |skipped: &&String| {
+        Kind::ALL.iter().any(|kind| skipped.starts_with(&format!("{}s, ", kind.as_str())))
+    };
+    for skipped in documents.objects.skipped.iter().filter(is_of_world) {
+        eprintln!("not in the bundle: {skipped}");
     }
     documents.into_files()
 }
 
+/// The objects in these files. They have a pool or a claim.
+pub(super) fn read(paths: &[PathBuf], namespaces: Namespaces) -> anyhow::Result<Files> {
+    let input = input(paths);
+    if let Some(file) = input.unreadable.into_iter().next() {
+        return Err(file.error);
+    }
+    Documents::of(input.documents, &[], namespaces).with_pools()
+}
+
 impl Documents {
+    fn with_pools(self) -> anyhow::Result<Files> {
+        let has = |kind: Kind| self.by_kind.contains_key(kind.as_str());
+        if !has(Kind::Pool) && !has(Kind::Claim) {
+            bail!(
+                "the files have neither a NodeIPPool nor a NodeIPBlock: kubectl get nip,nib,nodes,ciliumnodes,pods -A -o \
+             yaml > objects.yaml"
+            );
+        }
+        self.into_files()
+    }
+
+    /// Sorts documents by kind. A bundle names the kinds that it lacks.
+    fn of(found: Vec<Document>, unreadable: &[Unreadable], mut namespaces: Namespaces) -> Self {
+        let mut by_kind: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        let mut objects = Objects::default();
+        let mut now = Clock::default().now();
+        for document in found {
+            let mut value = document.value;
+            surroundings::add(&mut objects.around, &value, FIELD_MANAGER);
+            complete(&mut value);
+            let kind = value["kind"].as_str().unwrap_or_default().to_owned();
+            by_kind.entry(kind).or_default().push(value);
+        }
+        let unread: Vec<String> = unreadable.iter().map(unread).collect();
+        let bundle = by_kind.get_mut(BUNDLE).and_then(|found| found.first_mut());
+        let is_of_part = bundle.is_some() || !unread.is_empty();
+        if let Some(bundle) = bundle {
+            // All readers of a bundle look there.
+            if let Some(left_out) = bundle["leftOut"].as_array_mut() {
+                left_out.extend(unread.into_iter().map(Value::from));
+            }
+            let left_out = bundle["leftOut"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let kinds = left_out
+                .filter(|text| text.ends_with(around::FORBIDDEN) || text.contains(around::UNREADABLE));
+            objects.skipped = kinds.map(ToOwned::to_owned).collect();
+            let text = |key: &str| bundle[key].as_str();
+            now.wall = text("time").and_then(|time| time.parse().ok()).unwrap_or(now.wall);
+            if let Some(name) = text("ciliumNamespace") {
+                name.clone_into(&mut namespaces.cilium);
+            }
+            if let Some(name) = text("namespace") {
+                name.clone_into(&mut namespaces.own);
+            }
+        } else {
+            let missing =
+                ["Node", "CiliumNode", "Pod"].into_iter().filter(|kind| !by_kind.contains_key(*kind));
+            objects.skipped = missing.map(|kind| format!("{kind}s, because the files have none")).collect();
+            objects.skipped.extend(unread);
+        }
+        Self { by_kind, now, namespaces, objects, is_of_part }
+    }
+
     /// The world of these objects. A kind that is missing has no objects.
     pub(super) fn into_files(self) -> anyhow::Result<Files> {
-        let Self { by_kind, now, namespaces, mut objects } = self;
+        let Self { by_kind, now, namespaces, mut objects, is_of_part: _ } = self;
         let bundle = by_kind.get(BUNDLE).and_then(|found| found.first());
         let lease = lease(by_kind.get("Lease").map(Vec::as_slice).unwrap_or_default(), bundle, &namespaces);
         let replicas = replicas(by_kind.get("Pod").map(Vec::as_slice).unwrap_or_default(), &namespaces);
@@ -90,41 +159,34 @@ impl Documents {
     }
 }
 
-/// The documents in these files.
-pub(super) fn documents(paths: &[PathBuf], mut namespaces: Namespaces) -> anyhow::Result<Documents> {
-    let input = Input::of(paths, Depth::All, |value| value["kind"].is_string());
-    if let Some(error) = input.unreadable.into_iter().next() {
-        return Err(error);
+/// The documents in a bundle, or in a directory of files. A file in it that can't be read is skipped and named on
+/// standard error.
+pub(super) fn in_bundle(path: &Path, namespaces: Namespaces) -> anyhow::Result<Documents> {
+    if !path.is_dir() {
+        documents::regular(path)?;
     }
-    let mut by_kind: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    let mut objects = Objects::default();
-    let mut now = Clock::default().now();
-    for document in input.documents {
-        let mut value = document.value;
-        surroundings::add(&mut objects.around, &value, FIELD_MANAGER);
-        complete(&mut value);
-        let kind = value["kind"].as_str().unwrap_or_default().to_owned();
-        by_kind.entry(kind).or_default().push(value);
+    let mut input = input(&[path.to_owned()]);
+    if input.documents.is_empty() && !input.unreadable.is_empty() {
+        return Err(input.unreadable.swap_remove(0).error);
     }
-    let bundle = by_kind.get(BUNDLE).and_then(|found| found.first());
-    if let Some(bundle) = bundle {
-        let left_out = bundle["leftOut"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let kinds =
-            left_out.filter(|text| text.ends_with(around::FORBIDDEN) || text.contains(around::UNREADABLE));
-        objects.skipped = kinds.map(ToOwned::to_owned).collect();
-        let text = |key: &str| bundle[key].as_str();
-        now.wall = text("time").and_then(|time| time.parse().ok()).unwrap_or(now.wall);
-        if let Some(name) = text("ciliumNamespace") {
-            name.clone_into(&mut namespaces.cilium);
-        }
-        if let Some(name) = text("namespace") {
-            name.clone_into(&mut namespaces.own);
-        }
-    } else {
-        let missing = ["Node", "CiliumNode", "Pod"].into_iter().filter(|kind| !by_kind.contains_key(*kind));
-        objects.skipped = missing.map(|kind| format!("{kind}s, because the files have none")).collect();
+    for file in input.unreadable.iter().take(NAMED) {
+        eprintln!("skipped: {:#}", file.error);
     }
-    Ok(Documents { by_kind, now, namespaces, objects })
+    if !input.unreadable.is_empty() {
+        let files = counted(input.unreadable.len(), "unreadable file");
+        eprintln!("{files} skipped in {}: the answer lacks their objects", path.display());
+    }
+    Ok(Documents::of(input.documents, &input.unreadable, namespaces))
+}
+
+fn input(paths: &[PathBuf]) -> Input {
+    Input::of(paths, Depth::All, Places::Dropped, |value| value["kind"].is_string())
+}
+
+/// The kinds whose objects a file had, with the cause for which it could not be read.
+fn unread(file: &Unreadable) -> String {
+    let kind = around::kind_of(&file.file).map_or_else(|| "Object".to_owned(), ToOwned::to_owned);
+    format!("{kind}s, {}: {:#}", around::UNREADABLE, file.error)
 }
 
 /// The Lease of the controller. Only a bundle says that there is none.

@@ -235,7 +235,7 @@ impl Source {
             return Ok((Live::Cluster(clients), world, now));
         };
         let Files { world, objects, now, namespaces, lease, replicas } =
-            files::read(std::slice::from_ref(path), self.namespaces())?;
+            files::read_bundle(path, self.namespaces())?;
         BrokenInvariant::of(world.check())?;
         let (lease, cilium_namespace) = (Box::new(lease), namespaces.cilium);
         Ok((Live::Files { objects, lease, replicas, cilium_namespace }, world, now))

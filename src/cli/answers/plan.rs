@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{Cluster, Source, Verdict, block_on, fields};
-use crate::cli::documents::{Depth, Input};
+use crate::cli::documents::{Depth, Input, Places};
 use crate::controller::dry_run::{self, Proposal};
 use crate::model::counted::{counted, shown};
 use crate::model::names::{NodeName, PoolName, ten_of};
@@ -141,9 +141,9 @@ impl Args {
 /// The pools in these files. A pool that the server would refuse is an error with its place.
 pub(super) fn pools(paths: &[PathBuf]) -> anyhow::Result<Vec<Change>> {
     let is_pool = |value: &Value| check::is_ours(value) && value["kind"] == "NodeIPPool";
-    let input = Input::of(paths, Depth::All, is_pool);
-    if let Some(error) = input.unreadable.into_iter().next() {
-        return Err(error);
+    let input = Input::of(paths, Depth::All, Places::Noted, is_pool);
+    if let Some(file) = input.unreadable.into_iter().next() {
+        return Err(file.error);
     }
     if input.documents.is_empty() && !paths.is_empty() {
         bail!("the files have no NodeIPPool");

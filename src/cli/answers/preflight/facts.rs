@@ -98,7 +98,7 @@ pub(super) async fn of_cluster(
 
 /// The facts in files, which say nothing of rights.
 pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(World, Installation, Now)> {
-    let read = files::documents(&[path.to_owned()], namespaces)?;
+    let read = files::in_bundle(path, namespaces)?;
     let bundle = read.by_kind.get(files::BUNDLE).and_then(|found| found.first());
     let of_kind = |kind: &str| -> Objects {
         if let Some(found) = read.by_kind.get(kind) {
