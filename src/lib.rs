@@ -5,6 +5,12 @@
 //! The modules below are the rooms of the program, listed from the bottom up: a room imports only rooms that are listed
 //! before it. So `net` imports no other room, and `cli` may import all of them. `tests/it/layout.rs` enforces this.
 
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "`cli::screen` escapes the texts of other writers"
+)]
+
 // CIDRs, and sets and indexes of addresses.
 pub mod net;
 

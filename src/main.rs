@@ -1,12 +1,22 @@
 //! The binary.
 
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "`cli::screen` escapes the texts of other writers"
+)]
+
 use std::process::ExitCode;
 
 use cilium_node_ipam::cli::program::CalledAs;
 use cilium_node_ipam::cli::{self, Command};
 use clap::CommandFactory as _;
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
+    run().unwrap_or_else(|error| cli::refuse(&error))
+}
+
+fn run() -> anyhow::Result<ExitCode> {
     if CalledAs::of_process() == CalledAs::Completer {
         return cli::completion::complete(&Command::command(), &std::env::args().skip(1).collect::<Vec<_>>());
     }

@@ -20,11 +20,13 @@ use super::answers::around::{BUNDLED, RANGES, Served, UNKNOWN, UNREADABLE, list_
 use super::answers::files::BUNDLE;
 use super::answers::replicas::OUR_PODS;
 use super::answers::{API_VERSION, Access, Gathered, Verdict, block_on};
+use super::screen;
 use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
 use crate::controller::dry_run::{self, Proposal};
 use crate::controller::lease;
 use crate::model::kind::Kind;
+use crate::model::printable::printable;
 use crate::model::time::{Now, Timestamp};
 use crate::plan::Policy;
 use crate::wire::{crds, freeze};
@@ -98,10 +100,10 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         });
         bundle.json("bundle.json", &about)?;
         for left_out in &bundle.left_out {
-            eprintln!("left out: {left_out}");
+            screen::note(format_args!("left out: {left_out}"));
         }
         bundle.finish()?;
-        println!("{} is written.", args.file.display());
+        screen::print_lines([format!("{} is written.", args.file.display())])?;
         Ok(Verdict::Fine)
     })
 }
@@ -192,7 +194,11 @@ impl Bundle {
             return Ok(());
         }
         let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
-        self.text("plan.txt", &(dry_run::lines(world, &proposal).join("\n") + "\n"))
+        let lines = dry_run::lines(world, &proposal);
+        self.text(
+            "plan.txt",
+            &lines.iter().map(|line| printable(line).into_owned() + "\n").collect::<String>(),
+        )
     }
 
     /// The objects of all kinds, one file per page. A kind that can't be listed is left out; pages that were listed

@@ -2,14 +2,13 @@
 //!
 //! Knows no cluster: it completes subcommands, flags and fixed values, and no names of objects.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Arg, Command};
 use clap_complete::{Shell, generate};
 
 use super::program::CalledAs;
+use super::screen;
 
 /// Print the completion script of a shell.
 #[derive(Debug, clap::Args)]
@@ -34,7 +33,7 @@ pub fn complete(command: &Command, words: &[String]) -> anyhow::Result<ExitCode>
 }
 
 fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
-    std::io::stdout().lock().write_all(text).context("can't write to standard output")?;
+    screen::print_own(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

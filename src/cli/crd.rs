@@ -1,11 +1,11 @@
 //! `cilium-node-ipam crd`: prints the CustomResourceDefinitions, or writes them as files.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use super::screen;
 use crate::wire::crds;
 
 /// Print the CustomResourceDefinitions of NodeIPPool and NodeIPBlock.
@@ -37,9 +37,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let mut stdout = std::io::stdout().lock();
     for definition in crds::all() {
-        write!(stdout, "---\n{}", definition.yaml()).context("can't write to standard output")?;
+        screen::print_own(format!("---\n{}", definition.yaml()).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,13 +1,12 @@
 //! `cilium-node-ipam import`: pools from the objects of other systems.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use serde_json::Value;
 
 use super::documents::{Depth, Document, Input, Places};
+use super::screen;
 use super::validate;
 use crate::wire::check;
 use crate::wire::import::{self, Settings};
@@ -48,7 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { filename } = args;
     let input = Input::of(&filename, Depth::One, Places::Noted, |document| !document.is_null());
     for file in &input.unreadable {
-        eprintln!("{:#}", file.error);
+        screen::note(format_args!("{:#}", file.error));
     }
     let settings = Settings::of(input.documents.iter().map(|document| &document.value));
     let mut pools: Vec<(&Document, Value)> = Vec::new();
@@ -56,24 +55,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     for document in &input.documents {
         let (place, name) = (document.place(), document.name());
         for repeated in document.repeated() {
-            eprintln!("{}: {name}: warning: {repeated}", document.place_of(repeated));
+            screen::note(format_args!("{}: {name}: warning: {repeated}", document.place_of(repeated)));
         }
         let Some(imported) = import::convert(&document.value, &settings) else {
-            eprintln!("{place}: {name}: not used: it is no pool");
+            screen::note(format_args!("{place}: {name}: not used: it is no pool"));
             continue;
         };
         for note in &imported.notes {
-            eprintln!("{place}: {name}: note: {note}");
+            screen::note(format_args!("{place}: {name}: note: {note}"));
         }
         n_refused += imported.errors.len();
         for error in &imported.errors {
-            eprintln!("{}: {name}: {error}", document.place_of(error));
+            screen::note(format_args!("{}: {name}: {error}", document.place_of(error)));
         }
         for pool in imported.pools {
             let errors = check::check_document(&pool);
             n_refused += errors.len();
             for error in &errors {
-                eprintln!("{place}: {name}: the pool would be refused: {error}");
+                screen::note(format_args!("{place}: {name}: the pool would be refused: {error}"));
             }
             if errors.is_empty() {
                 pools.push((document, pool));
@@ -82,17 +81,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let is_nothing = !input.documents.iter().any(|document| import::has_pools(&document.value));
     if is_nothing {
-        eprintln!("nothing to import: the input has no IPPool, Installation, ClusterCIDR or CiliumPodIPPool");
+        screen::note(
+            "nothing to import: the input has no IPPool, Installation, ClusterCIDR or CiliumPodIPPool",
+        );
     }
     for (document, warning) in validate::warnings(pools.iter().map(|(document, pool)| (*document, pool))) {
-        eprintln!("{}: {}: warning: {warning}", document.place_of(&warning), document.name());
+        screen::note(format_args!(
+            "{}: {}: warning: {warning}",
+            document.place_of(&warning),
+            document.name()
+        ));
     }
-    let out: Vec<String> =
-        pools.iter().map(|(_, pool)| serde_saphyr::to_string(pool)).collect::<Result<_, _>>()?;
-    std::io::stdout()
-        .lock()
-        .write_all(out.join("---\n").as_bytes())
-        .context("can't write to standard output")?;
+    let out: Vec<Value> = pools.into_iter().map(|(_, pool)| pool).collect();
+    screen::print_yaml(&out)?;
     Ok(if !input.unreadable.is_empty() || is_nothing {
         ExitCode::from(UNREADABLE)
     } else if n_refused > 0 {

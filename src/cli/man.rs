@@ -1,12 +1,13 @@
 //! `cilium-node-ipam man`: the manual pages.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Command;
 use clap_mangen::{Man, generate_to};
+
+use super::screen;
 
 /// Print the manual page of the program, or write the pages of all subcommands.
 #[derive(Debug, clap::Args)]
@@ -24,7 +25,7 @@ pub fn run(args: Args, command: Command) -> anyhow::Result<ExitCode> {
     } else {
         let mut page = Vec::new();
         Man::new(command).render(&mut page).context("can't make the page")?;
-        std::io::stdout().lock().write_all(&page).context("can't write to standard output")?;
+        screen::print_own(&page)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,7 @@
 //! The command line: the arguments of each subcommand, one file per subcommand.
 
+use std::process::ExitCode;
+
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use program::program;
@@ -15,6 +17,7 @@ pub mod man;
 mod metrics_port;
 pub mod program;
 pub mod run;
+mod screen;
 pub mod validate;
 
 /// Gives the nodes of a Cilium cluster blocks of pod addresses, from pools that select nodes by label.
@@ -52,6 +55,13 @@ Example:
   Check a pool, then show the difference that it would make:
     cilium-node-ipam validate -f pool.yaml
     cilium-node-ipam plan -f pool.yaml";
+
+/// Prints the error of a command on standard error, in one line, and returns its exit code.
+#[must_use]
+pub fn refuse(error: &anyhow::Error) -> ExitCode {
+    screen::note(format_args!("{}: {error:#}", program()));
+    ExitCode::FAILURE
+}
 
 /// Parses the command line. If it is wrong, the process prints the error and exits.
 #[must_use]

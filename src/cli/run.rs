@@ -16,6 +16,7 @@ mod flags;
 
 pub use flags::Args;
 
+use crate::cli::screen;
 use crate::controller::client::Clients;
 use crate::controller::contact::Contact;
 use crate::controller::dry_run;
@@ -54,7 +55,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
             cilium_namespace: args.cilium_namespace.clone(),
             time_limit: gather::TIME_LIMIT,
         };
-        return dry_run::run(&clients, &options, args.policy()).await;
+        return screen::print_lines(dry_run::run(&clients, &options, args.policy()).await?);
     }
     let election = args
         .leader_elect

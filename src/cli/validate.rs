@@ -4,14 +4,13 @@
 //! object itself, only where several contradict each other.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use serde_json::Value;
 
 use super::documents::{Depth, Document, Input, Places, name_of};
+use super::screen;
 use crate::model::counted::counted;
 use crate::model::pool::Pool;
 use crate::net::cidr::Cidr;
@@ -62,12 +61,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let depth = if recursive { Depth::All } else { Depth::One };
     let Input { documents, unreadable, .. } = Input::of(&filename, depth, Places::Noted, check::is_ours);
     for file in &unreadable {
-        eprintln!("{:#}", file.error);
+        screen::note(format_args!("{:#}", file.error));
     }
-    let n_findings =
-        report(&documents, &mut std::io::stdout().lock()).context("can't write to standard output")?;
+    let (n_findings, lines) = report(&documents);
+    screen::print_lines(lines)?;
     if documents.is_empty() {
-        eprintln!("nothing to check: the input has no object of nodeipam.io");
+        screen::note("nothing to check: the input has no object of nodeipam.io");
     }
     Ok(if documents.is_empty() || !unreadable.is_empty() {
         ExitCode::from(UNREADABLE)
@@ -78,15 +77,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Prints findings, warnings and the summary; returns the number of findings.
-fn report(documents: &[Document], out: &mut impl Write) -> std::io::Result<usize> {
-    let mut n_findings = 0;
+/// The number of findings, and a line for each finding and warning, with the summary.
+fn report(documents: &[Document]) -> (usize, Vec<String>) {
+    let (mut n_findings, mut lines) = (0, Vec::new());
     for document in documents {
         let mut findings = check::check_document(&document.value);
         findings.sort_by_key(|finding| document.line_of(finding));
         n_findings += findings.len();
         for finding in findings {
-            writeln!(out, "{}: {}: {finding}", document.place_of(&finding), document.name())?;
+            lines.push(format!("{}: {}: {finding}", document.place_of(&finding), document.name()));
         }
     }
     let repeated = documents
@@ -95,16 +94,15 @@ fn report(documents: &[Document], out: &mut impl Write) -> std::io::Result<usize
     let mut warnings = warnings(documents.iter().map(|document| (document, &document.value)));
     warnings.extend(repeated);
     for (document, warning) in &warnings {
-        writeln!(out, "{}: {}: warning: {warning}", document.place_of(warning), document.name())?;
+        lines.push(format!("{}: {}: warning: {warning}", document.place_of(warning), document.name()));
     }
-    writeln!(
-        out,
+    lines.push(format!(
         "{} checked, {} found, {}",
         counted(documents.len(), "object"),
         counted(n_findings, "problem"),
         counted(warnings.len(), "warning")
-    )?;
-    Ok(n_findings)
+    ));
+    (n_findings, lines)
 }
 
 /// A pool, and the document that it is or was made of.

@@ -87,16 +87,13 @@ impl Proposal {
     }
 }
 
-/// Lists the cluster and prints the freeze, the waiting nodes with their reasons, and the nodes without a pool. Then
-/// it prints the findings, the writes that would follow, one line per write, and their number.
-pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<()> {
+/// Lists the cluster. Returns lines with the freeze, the waiting nodes with their reasons, and the nodes without a pool,
+/// then the findings, the writes that would follow, one line per write, and their number.
+pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<Vec<String>> {
     let world = list_cluster(clients, options).await?;
     BrokenInvariant::of(world.check())?;
     let proposal = Proposal::of(world.clone(), policy, clients.contact.clock.now());
-    for line in lines(&world, &proposal) {
-        println!("{line}");
-    }
-    Ok(())
+    Ok(lines(&world, &proposal))
 }
 
 /// The report of a world and its proposal, as [`run`] prints it.

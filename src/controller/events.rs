@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 use super::client::FIELD_MANAGER;
 use super::lead::Lead;
 use crate::model::names::{NodeName, PoolName, Uid};
+use crate::model::printable::printable;
 use crate::telemetry::event_reason::{EventFate, EventReason};
 use crate::telemetry::metrics::Metrics;
 use crate::wire::{GROUP, VERSION};
@@ -157,7 +158,7 @@ pub async fn record(
         let kube_event = KubeEvent {
             type_: event.reason.tone(),
             reason: event.reason.as_str().to_owned(),
-            note: Some(truncated(&event.note)),
+            note: Some(shown(&event.note)),
             action: event.reason.action().to_owned(),
             secondary: None,
         };
@@ -187,9 +188,10 @@ pub async fn record(
     Ok(())
 }
 
-/// The API server takes notes of at most 1 kB.
-fn truncated(note: &str) -> String {
+/// The note as people read it. The API server takes notes of at most 1 kB.
+fn shown(note: &str) -> String {
     const MOST: usize = 1023;
+    let note = printable(note);
     let end = (0..=note.len().min(MOST)).rev().find(|end| note.is_char_boundary(*end)).unwrap_or_default();
     note[..end].to_owned()
 }
@@ -334,7 +336,12 @@ mod tests {
     #[test]
     fn a_note_is_cut_between_characters() {
         let note = "é".repeat(600);
-        assert_eq!(truncated(&note), "é".repeat(511));
-        assert_eq!(truncated("short"), "short");
+        assert_eq!(shown(&note), "é".repeat(511));
+        assert_eq!(shown("short"), "short");
+    }
+
+    #[test]
+    fn a_note_shows_escapes() {
+        assert_eq!(shown("a\u{1b}[2J\n\u{9b}\u{202e}"), r"a\u{1b}[2J\n\u{9b}\u{202e}");
     }
 }

@@ -30,6 +30,7 @@ pub mod patience;
 pub mod plan;
 pub mod pod_ip_pool;
 pub mod pool;
+pub mod printable;
 pub mod release;
 pub mod request;
 pub mod revision;

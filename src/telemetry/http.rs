@@ -22,6 +22,7 @@ use super::readiness::Readiness;
 use super::{Telemetry, heartbeat, metrics};
 use crate::model::failure::Failure;
 use crate::model::freeze::Switch;
+use crate::model::printable::printable;
 use crate::page;
 
 /// Serves until `stop`, and then for at most [`super::connections::STOP_LIMIT`].
@@ -86,7 +87,7 @@ async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
         .chain(telemetry.failures().iter().map(Failure::description))
         .chain(telemetry.remarks())
     {
-        text.push_str(&line);
+        text.push_str(&printable(&line));
         text.push('\n');
     }
     (code, text)
@@ -118,7 +119,7 @@ async fn only_local() -> (StatusCode, &'static str) {
 fn answer(verdict: Result<(), String>) -> (StatusCode, String) {
     match verdict {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", printable(&why))),
     }
 }
 

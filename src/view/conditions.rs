@@ -18,6 +18,7 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::observation::PoolObject;
 use crate::model::pool::{Expand, PerNode, Pool, RangeState, Reclaim, ReclaimMode};
+use crate::model::printable::printable;
 use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::{Mode, Publisher};
@@ -95,7 +96,7 @@ pub(super) fn conditions(
 }
 
 fn condition((reason, message): Explained) -> (ConditionType, Condition) {
-    let message = message.chars().take(MAX_MESSAGE).collect();
+    let message = printable(&message).chars().take(MAX_MESSAGE).collect();
     (reason.condition(), Condition { holds: reason.holds(), reason: reason.as_str().into(), message })
 }
 

@@ -8,6 +8,7 @@ use super::tally;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
 use crate::model::names::{MAX_LISTED, PoolName, ten_of};
+use crate::model::printable::printable;
 use crate::model::status::{ClaimStatus, ConditionReason, DrainStatus, ShownAs, capped_count};
 use crate::model::time::whole_seconds;
 use crate::net::addresses::AddressSet;
@@ -173,7 +174,7 @@ const LONGEST: usize = 256;
 fn waits_for(what: &str, n_pods: Option<u128>, mut pods: Vec<(IpAddr, String)>) -> DrainStatus {
     pods.truncate(MAX_LISTED);
     DrainStatus {
-        waiting_for: what.chars().take(LONGEST).collect(),
+        waiting_for: printable(what).chars().take(LONGEST).collect(),
         pod_count: n_pods.map(capped_count),
         pods,
     }

@@ -74,8 +74,7 @@ pub fn freeze_of(found: Option<&ConfigMap>, namespace: &str) -> Freeze {
 
 /// A text of another writer in one line, cut if it is long.
 fn shortened(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.chars().filter(|char| !char.is_control()).take(LONGEST_TEXT).collect()
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST_TEXT).collect()
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::answers::{ask, sixty_nodes};
+use crate::answers::{Said, ask, sixty_nodes};
 use crate::scene::versions;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::objects::{Kind, PoolSpec};
@@ -104,6 +104,15 @@ async fn a_bundle_answers_like_its_cluster() -> Result<()> {
                                      "env": [{"name": "TOKEN", "value": "sesame-3"}]}]},
         }))?;
         pods.create(&PostParams::default(), &pod).await?;
+        // Characters that a reader of YAML refuses, and a token.
+        let annotations =
+            json!({"example.com/odd": "\u{7f}\u{85}\u{fffe}", "example.com/token": "parsley-1"});
+        let nodes: Api<Node> = Api::all(plane.admin.clone());
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+        nodes.patch("f09", &PatchParams::default(), &patch).await?;
+        let settings: Api<ConfigMap> = Api::namespaced(plane.admin.clone(), "kube-system");
+        let patch = Patch::Merge(json!({"data": {"kvstore-opt": "parsley-2"}}));
+        settings.patch("cilium-config", &PatchParams::default(), &patch).await?;
         let before = versions(rig, &Kind::ALL).await?;
         let folder = tempfile::tempdir()?;
         let whole = folder.path().join("whole.tar.gz");
@@ -158,7 +167,7 @@ async fn a_bundle_answers_like_its_cluster() -> Result<()> {
         let written = ask(plane, &["bundle", "--redact", "-o", &named]).await?;
         ensure!(written.code == Some(0), "{:?} {}", written.code, written.errors);
         for (name, text) in files(&redacted)? {
-            for known in ["lost01", "\"f09\"", "web-1", "confidential"] {
+            for known in ["lost01", "\"f09\"", "web-1", "confidential", "parsley"] {
                 ensure!(!text.contains(known), "{name} has {known}: {text}");
             }
         }
@@ -170,4 +179,54 @@ async fn a_bundle_answers_like_its_cluster() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Without a control plane: a directory is read like an archive.
+#[test]
+fn a_bundle_opens_without_its_unreadable_parts() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let run = |arguments: &[&str]| -> Result<Said> {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"))
+            .args(arguments)
+            .args(["--from", &folder.path().display().to_string()])
+            .output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Said { text: text(&output.stdout), errors: text(&output.stderr), code: output.status.code() })
+    };
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
+    // Of a cluster in which neither pools nor claims could be listed.
+    let left_out = [
+        "NodeIPPools, because you are not allowed to list them",
+        "NodeIPBlocks, because they can't be listed: x",
+    ];
+    let about = json!({"apiVersion": "cli.nodeipam.io/v1", "kind": "Bundle", "metadata": {"name": "bundle"},
+                       "time": "2026-01-01T00:00:00Z", "hasLease": false, "leftOut": left_out});
+    write("bundle.json", &about.to_string())?;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "uid": "a", "resourceVersion": "1"}});
+    write("nodes-0001.json", &json!({"apiVersion": "v1", "kind": "List", "items": [node]}).to_string())?;
+    write("nodes-0002.json", "{\"kind\": \"List\"")?;
+    write("pods-0001.json", "[")?;
+    for command in [
+        &["status"][..],
+        &["check"],
+        &["why", "a"],
+        &["who", "10.0.0.1"],
+        &["routes"],
+        &["plan"],
+        &["preflight"],
+    ] {
+        let said = run(command)?;
+        ensure!(matches!(said.code, Some(0 | 1)), "{command:?}: {}{}", said.text, said.errors);
+        ensure!(said.errors.contains("nodes-0002.json:1: no JSON: EOF"), "{command:?}: {}", said.errors);
+        ensure!(said.errors.contains("2 unreadable files skipped"), "{command:?}: {}", said.errors);
+    }
+    let said = run(&["status"])?;
+    for kind in
+        ["NodeIPPools, because you", "NodeIPBlocks, because they", "Nodes, because they can't be listed: "]
+    {
+        ensure!(said.errors.contains(&format!("not in the bundle: {kind}")), "{kind}: {}", said.errors);
+    }
+    let said = run(&["check"])?;
+    ensure!(said.text.contains("Not checked: Pods, because they can't be listed: "), "{}", said.text);
+    Ok(())
 }

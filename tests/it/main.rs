@@ -28,6 +28,7 @@ mod freeze;
 mod gobgp;
 mod gobgp_api;
 mod growth;
+mod hostile;
 mod hundred_nodes;
 mod install;
 mod invalid_pool;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Answer, Consent, FIELD_MANAGER, patch_params, within};
 use crate::cli::answers::replicas::OUR_PODS;
 use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
+use crate::cli::screen;
 use crate::controller::client::Clients;
 use crate::controller::dry_run::{self, Proposal};
 use crate::model::freeze::Switch;
@@ -91,9 +92,9 @@ pub fn freeze(args: Freeze) -> anyhow::Result<Verdict> {
         }
         write(&clients, namespace, found.as_ref(), &json!(data)).await?;
         if is_table {
-            println!("{}frozen", subject(args.reclaim));
+            screen::print_lines([format!("{}frozen", subject(args.reclaim))])?;
         } else {
-            args.cluster.print("Freeze", fields(object), Vec::new)?;
+            args.cluster.print("Freeze", fields(object), Vec::<String>::new)?;
         }
         Ok(Verdict::Fine)
     })
@@ -112,10 +113,10 @@ async fn warn_without_controller(clients: &Clients, namespace: &str) {
     if let Ok(Ok(found)) = tokio::time::timeout(clients.timeout, pods.list(&ours)).await
         && found.items.is_empty()
     {
-        eprintln!(
+        screen::note(format_args!(
             "warning: no Pod with the label {OUR_PODS} is in the namespace {namespace}: a controller in another \
              namespace is not frozen; see --namespace"
-        );
+        ));
     }
 }
 
@@ -143,9 +144,11 @@ pub fn unfreeze(args: Unfreeze) -> anyhow::Result<Verdict> {
                 .print("Unfreeze", fields(object.clone()), || lines.into_iter().skip(n_more).collect())?;
         }
         let Some(found) = found else {
-            eprintln!("ConfigMap {namespace}/{CONFIG_MAP} does not exist: nothing was written.");
+            screen::note(format_args!(
+                "ConfigMap {namespace}/{CONFIG_MAP} does not exist: nothing was written."
+            ));
             if !is_table {
-                args.cluster.print("Unfreeze", fields(object), Vec::new)?;
+                args.cluster.print("Unfreeze", fields(object), Vec::<String>::new)?;
             }
             return Ok(Verdict::Fine);
         };
@@ -164,10 +167,10 @@ pub fn unfreeze(args: Unfreeze) -> anyhow::Result<Verdict> {
             within(&clients, &name, api.delete(CONFIG_MAP, &params)).await?;
         }
         if is_table {
-            println!("{}unfrozen", subject(args.reclaim));
+            screen::print_lines([format!("{}unfrozen", subject(args.reclaim))])?;
         } else {
             object["written"] = true.into();
-            args.cluster.print("Unfreeze", fields(object), Vec::new)?;
+            args.cluster.print("Unfreeze", fields(object), Vec::<String>::new)?;
         }
         Ok(Verdict::Fine)
     })

@@ -7,12 +7,13 @@
 pub mod freeze;
 pub mod state;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 
 use anyhow::{Context as _, anyhow, bail};
 use kube::api::PatchParams;
 
 use super::answers::Format;
+use super::screen;
 use crate::controller::client::Clients;
 
 /// The field manager of these writes.
@@ -60,14 +61,13 @@ impl Consent {
         if self.yes {
             return Ok(Answer::Yes);
         }
-        let mut errors = std::io::stderr().lock();
-        write!(errors, "{question} [y/N] ").and_then(|()| errors.flush()).context("can't ask")?;
+        screen::ask(&format!("{question} [y/N]"))?;
         let mut line = String::new();
         std::io::stdin().read_line(&mut line).context("can't read the answer")?;
         if matches!(line.trim(), "y" | "Y" | "yes") {
             return Ok(Answer::Yes);
         }
-        writeln!(errors, "Nothing was written.").context("can't write to standard error")?;
+        screen::note("Nothing was written.");
         Ok(Answer::No)
     }
 }

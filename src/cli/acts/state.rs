@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::{Answer, Consent, patch_params, within};
 use crate::cli::answers::plan::{by_time, object, text};
 use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
+use crate::cli::screen;
 use crate::controller::client::{Clients, ReadError};
 use crate::model::claim::ClaimState;
 use crate::model::counted::counted;
@@ -151,7 +152,7 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
         cluster.print("StateChange", fields(object.clone()), || lines)?;
     }
     if found.is_empty() {
-        eprintln!("All CIDRs of {ranges} are {state:?} already: nothing was written.");
+        screen::note(format_args!("All CIDRs of {ranges} are {state:?} already: nothing was written."));
     } else if target.consent.ask("Write this?")? == Answer::No {
         return Ok(Verdict::Found);
     }
@@ -169,12 +170,13 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
         written.push(pool.to_string());
     }
     if is_table {
-        for (pool, cidrs) in &found {
-            println!("pool {pool} {} ({})", done(state), ten_of(cidrs.keys()));
-        }
+        let pools = found.iter();
+        screen::print_lines(
+            pools.map(|(pool, cidrs)| format!("pool {pool} {} ({})", done(state), ten_of(cidrs.keys()))),
+        )?;
     } else {
         object["written"] = Value::from(!found.is_empty());
-        cluster.print("StateChange", fields(object), Vec::new)?;
+        cluster.print("StateChange", fields(object), Vec::<String>::new)?;
     }
     Ok(Verdict::Fine)
 }
@@ -275,16 +277,16 @@ async fn wait(target: &Target, limit: Option<Duration>) -> anyhow::Result<Verdic
         n_left.set(Some(n_held(&world, &ranges)));
         Ok((n_held(&world, &ranges), progress(&world, &ranges)))
     };
-    let waiting = until_none(look, |line| eprintln!("{line}"));
+    let waiting = until_none(look, |line| screen::note(line));
     let Some(limit) = limit else { return waiting.await };
     if let Ok(ended) = tokio::time::timeout(limit, waiting).await {
         return ended;
     }
-    match n_left.get() {
-        Some(1) => eprintln!("timed out: 1 block remains; the drain continues"),
-        Some(n_left) => eprintln!("timed out: {n_left} blocks remain; the drain continues"),
-        None => eprintln!("timed out: the cluster did not answer; the drain continues"),
-    }
+    screen::note(match n_left.get() {
+        Some(1) => "timed out: 1 block remains; the drain continues".to_owned(),
+        Some(n_left) => format!("timed out: {n_left} blocks remain; the drain continues"),
+        None => "timed out: the cluster did not answer; the drain continues".to_owned(),
+    });
     Ok(Verdict::Found)
 }
 

@@ -7,7 +7,7 @@ use anstyle::Style;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::paint::{PLAIN, WAITS, WRONG, painted};
+use super::super::screen::{self, PLAIN, WAITS, WRONG};
 use super::{Live, Source, Verdict, around, block_on, fields, files, wrapped_below};
 use crate::model::counted::counted;
 use crate::plan::Policy;
@@ -94,7 +94,7 @@ const fn style_of(severity: Severity) -> Style {
     }
 }
 
-fn text(lines: &[Line], skipped: &[String]) -> Vec<String> {
+fn text(lines: &[Line], skipped: &[String]) -> Vec<screen::Line> {
     let mut out = Vec::new();
     for line in lines {
         let check = line.check;
@@ -102,22 +102,25 @@ fn text(lines: &[Line], skipped: &[String]) -> Vec<String> {
             1 => line.kind.to_owned() + " " + line.objects.keys().next().map_or("", String::as_str),
             n => counted(n, line.kind),
         };
-        let severity = painted(style_of(check.severity()), &format!("{:<7}", check.severity().as_str()));
-        out.push(format!("{severity}  {}  {objects}", check.id()));
-        out.extend(wrapped("cause   ", &line.cause));
-        out.extend(wrapped("objects ", &named(line)).into_iter().filter(|_| has_objects(line)));
-        out.extend(wrapped("remedy  ", check.remedy()));
-        out.push(format!("         page     {PAGE}#{}", check.id().to_lowercase()));
-        out.push(String::new());
+        let severity = format!("{:<7}", check.severity().as_str());
+        let first = screen::Line::painted(style_of(check.severity()), severity);
+        out.push(first.and(PLAIN, format!("  {}  {objects}", check.id())));
+        let mut more = wrapped("cause   ", &line.cause);
+        more.extend(wrapped("objects ", &named(line)).into_iter().filter(|_| has_objects(line)));
+        more.extend(wrapped("remedy  ", check.remedy()));
+        more.push(format!("         page     {PAGE}#{}", check.id().to_lowercase()));
+        out.extend(more.into_iter().map(Into::into));
+        out.push(screen::Line::default());
     }
     let count = |severity: Severity| lines.iter().filter(|line| line.check.severity() == severity).count();
-    out.push(format!(
+    let counts = format!(
         "{}, {}, {} for information.",
         counted(count(Severity::Error), "error"),
         counted(count(Severity::Warning), "warning"),
         count(Severity::Info)
-    ));
-    out.extend(skipped.iter().map(|skipped| format!("Not checked: {skipped}.")));
+    );
+    out.push(counts.into());
+    out.extend(skipped.iter().map(|skipped| format!("Not checked: {skipped}.").into()));
     out
 }
 

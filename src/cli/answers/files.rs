@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::around::{self, Objects};
 use super::replicas::{OUR_PODS, Replicas};
 use crate::cli::documents::{self, Depth, Document, Input, Places, Unreadable};
+use crate::cli::screen;
 use crate::controller::client::FIELD_MANAGER;
 use crate::controller::clock::Clock;
 use crate::controller::lease;
@@ -81,7 +82,7 @@ pub(super) fn read_bundle(path: &Path, namespaces: Namespaces) -> anyhow::Result
         Kind::ALL.iter().any(|kind| skipped.starts_with(&format!("{}s, ", kind.as_str())))
     };
     for skipped in documents.objects.skipped.iter().filter(is_of_world) {
-        eprintln!("not in the bundle: {skipped}");
+        screen::note(format_args!("not in the bundle: {skipped}"));
     }
     documents.into_files()
 }
@@ -170,11 +171,11 @@ pub(super) fn in_bundle(path: &Path, namespaces: Namespaces) -> anyhow::Result<D
         return Err(input.unreadable.swap_remove(0).error);
     }
     for file in input.unreadable.iter().take(NAMED) {
-        eprintln!("skipped: {:#}", file.error);
+        screen::note(format_args!("skipped: {:#}", file.error));
     }
     if !input.unreadable.is_empty() {
         let files = counted(input.unreadable.len(), "unreadable file");
-        eprintln!("{files} skipped in {}: the answer lacks their objects", path.display());
+        screen::note(format_args!("{files} skipped in {}: the answer lacks their objects", path.display()));
     }
     Ok(Documents::of(input.documents, &input.unreadable, namespaces))
 }

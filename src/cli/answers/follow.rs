@@ -9,6 +9,7 @@ use anyhow::{Result, anyhow};
 use tokio::time::Instant;
 
 use super::super::program::program;
+use super::super::screen;
 use super::{Format, Verdict};
 
 /// The shortest pause between two looks.
@@ -61,7 +62,7 @@ pub(super) async fn watch<A: PartialEq>(
                 last = Some(answer);
             }
             Err(error) if last.is_none() => return Err(error),
-            Err(error) => eprintln!("{}: {error:#}", program()),
+            Err(error) => screen::note(format_args!("{}: {error:#}", program())),
         }
         tokio::select! {
             biased;
@@ -93,14 +94,14 @@ pub(super) async fn wait<A>(
             Ok(Ok(answer)) => {
                 let wrong = told(&answer);
                 if wrong != said {
-                    eprintln!("{}: waiting: {wrong}", program());
+                    screen::note(format_args!("{}: waiting: {wrong}", program()));
                     said = wrong;
                 }
                 last = Some(Ok(answer));
             }
             Ok(Err(error)) if last.is_none() => return Err(error),
             Ok(Err(error)) => {
-                eprintln!("{}: {error:#}", program());
+                screen::note(format_args!("{}: {error:#}", program()));
                 last = Some(Err(error));
             }
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use super::{Access, Gathered, Verdict, block_on};
+use crate::cli::screen;
 use crate::page;
 use crate::plan::Policy;
 use crate::plan::forecast::plan_all;
@@ -92,10 +93,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         };
         match &args.output.path {
             Some(path) => write(path, &text, args.force)?,
-            None => std::io::stdout()
-                .lock()
-                .write_all(text.as_bytes())
-                .context("can't write to standard output")?,
+            None => screen::print_own(text.as_bytes())?,
         }
         Ok(Verdict::Fine)
     })

@@ -10,7 +10,6 @@ pub(in crate::cli) mod files;
 mod follow;
 mod lease;
 pub mod map;
-mod paint;
 pub mod plan;
 pub mod preflight;
 pub(in crate::cli) mod replicas;
@@ -20,7 +19,6 @@ pub mod who;
 pub mod why;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +35,7 @@ use replicas::Replicas;
 use serde_json::{Map, Value};
 
 use super::program::program;
+use super::screen::{self, Line};
 use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
 use crate::controller::contact::Contact;
@@ -45,6 +44,7 @@ use crate::controller::lead::Lead;
 use crate::controller::mode::ModeSource;
 use crate::model::kind::Kind;
 use crate::model::plan::NodePlan;
+use crate::model::printable::printable;
 use crate::model::time::Now;
 use crate::plan::Policy;
 use crate::plan::forecast::plan_all;
@@ -177,7 +177,7 @@ pub fn end(outcome: anyhow::Result<Verdict>) -> ExitCode {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::Found) => ExitCode::from(FOUND),
         Err(error) => {
-            eprintln!("{}: {error:#}", program());
+            screen::note(format_args!("{}: {error:#}", program()));
             ExitCode::from(COULD_NOT_LOOK)
         }
     }
@@ -300,22 +300,21 @@ impl Access {
 
 impl Cluster {
     /// Prints an answer: lines for people, or `fields` of an object of this kind.
-    pub(in crate::cli) fn print(
+    pub(in crate::cli) fn print<L: Into<Line>>(
         &self,
         kind: &str,
         fields: Map<String, Value>,
-        text: impl FnOnce() -> Vec<String>,
+        text: impl FnOnce() -> Vec<L>,
     ) -> anyhow::Result<()> {
         let mut object = Map::new();
         object.insert("apiVersion".to_owned(), API_VERSION.into());
         object.insert("kind".to_owned(), kind.into());
         object.extend(fields);
-        let text = match self.output {
-            Format::Table | Format::Wide => text().into_iter().map(|line| line + "\n").collect(),
-            Format::Json => format!("{}\n", serde_json::to_string_pretty(&object)?),
-            Format::Yaml => serde_saphyr::to_string(&object)?,
-        };
-        anstream::stdout().lock().write_all(text.as_bytes()).context("can't write to standard output")
+        match self.output {
+            Format::Table | Format::Wide => screen::print_lines(text()),
+            Format::Json => screen::print_json(&Value::Object(object)),
+            Format::Yaml => screen::print_yaml(&[Value::Object(object)]),
+        }
     }
 
     /// The parts that only the wide form has.
@@ -334,7 +333,8 @@ impl Cluster {
         if !self.no_headers {
             table.set_header(headers);
         }
-        table.add_rows(rows);
+        // A line separator in a cell would be a further line of the table.
+        table.add_rows(rows.into_iter().map(|row| row.into_iter().map(|cell| printable(&cell).into_owned())));
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
         }

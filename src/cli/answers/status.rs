@@ -6,14 +6,14 @@ use anstyle::Style;
 use serde_json::{Value, json};
 
 use super::super::program::program;
+use super::super::screen::{self, FINE, Line, PLAIN, WAITS, WRONG};
 use super::controller::{Controller, NO_LEADER};
 use super::follow::{self, Screen};
-use super::paint::{FINE, PLAIN, WAITS, WRONG, painted};
 use super::{Cluster, Source, Verdict, block_on, fields};
 use crate::model::counted::{counted, shown};
 use crate::model::time::Timestamp;
 use crate::view::late;
-use crate::view::overview::{Overview, PoolRow, Problem, overview};
+use crate::view::overview::{NodeTotals, Overview, PoolRow, Problem, overview};
 
 /// Show the state of the cluster on one screen: who leads, how nodes are served, the pools, and every problem with its
 /// remedy.
@@ -56,7 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
             let screen = Screen::of(cluster.output);
             let show = |answer: &Answer| {
                 if screen == Screen::Redraw {
-                    print!("{CLEAR}");
+                    screen::clear()?;
                 }
                 answer.print(cluster)
             };
@@ -77,9 +77,6 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
 
 /// The longest forecast that is shown: it extends the grants of six hours.
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);
-
-/// Clears a terminal (ECMA-48: erase in page, cursor position).
-const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 /// The answer about a cluster.
 struct Answer {
@@ -125,40 +122,10 @@ impl PartialEq for Answer {
     }
 }
 
-fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<String> {
-    let mode = match &controller.mode {
-        Ok(mode) => format!("mode {mode}"),
-        Err(_) => painted(WRONG, "PASSIVE"),
-    };
-    let frozen =
-        if controller.frozen.is_empty() { "not frozen".to_owned() } else { painted(WRONG, "FROZEN") };
-    let nodes = &overview.nodes;
-    let replicas = controller.replicas.map(|replicas| {
-        let text = format!("{} of {} ready", replicas.ready, counted(replicas.all, "replica"));
-        painted(if replicas.ready == replicas.all { PLAIN } else { WAITS }, &text)
-    });
-    let last_write = controller.last_write.map(|at| format!("last write {} ago", since(at, controller.now)));
-    let version = controller.version.clone();
-    let parts = [version, replicas, Some(controller.lease.clone()), Some(mode), Some(frozen), last_write];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let mut lines = vec![
-        format!("controller  {}", parts.join(", ")),
-        format!(
-            "nodes       {}: {} served, {}, {} want growth, {} without a pool, {} not Linux",
-            nodes.all,
-            nodes.served,
-            painted(
-                if nodes.without_addresses > 0 { WRONG } else { PLAIN },
-                &format!("{} WITHOUT ADDRESSES", nodes.without_addresses),
-            ),
-            nodes.want_growth,
-            nodes.no_pool,
-            nodes.not_linux
-        ),
-        String::new(),
-    ];
+fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<Line> {
+    let mut lines = vec![of_controller(controller), of_nodes(&overview.nodes), Line::default()];
     if overview.pools.is_empty() {
-        lines.push("The cluster has no pools: kubectl apply -f POOL.yaml".to_owned());
+        lines.push("The cluster has no pools: kubectl apply -f POOL.yaml".into());
     } else {
         let mut headers =
             vec!["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)", "OLDEST", "LASTS"];
@@ -172,17 +139,58 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
         let n_headers = table.len().saturating_sub(overview.pools.len());
         let of_headers = std::iter::repeat_n(PLAIN, n_headers);
         let styles = of_headers.chain(overview.pools.iter().map(style_of));
-        lines.extend(styles.zip(&table).map(|(style, line)| painted(style, line)));
+        lines.extend(styles.zip(table).map(|(style, line)| Line::painted(style, line)));
     }
-    lines.push(String::new());
+    lines.push(Line::default());
     if overview.problems.is_empty() {
-        lines.push(painted(FINE, "No problem found."));
+        lines.push(Line::painted(FINE, "No problem found."));
     }
     for (number, problem) in overview.problems.iter().enumerate() {
-        lines.push(format!("{:>3}  {}: {}", number + 1, painted(WRONG, problem.kind), problem.message));
-        lines.extend(problem.next.iter().map(|next| format!("     next: {} {next}", program())));
+        let line = Line::from(format!("{:>3}  ", number + 1)).and(WRONG, problem.kind);
+        lines.push(line.and(PLAIN, format!(": {}", problem.message)));
+        lines.extend(problem.next.iter().map(|next| format!("     next: {} {next}", program()).into()));
     }
     lines
+}
+
+fn of_controller(controller: &Controller) -> Line {
+    let plain = |text: String| (PLAIN, text);
+    let mode = match &controller.mode {
+        Ok(mode) => (PLAIN, format!("mode {mode}")),
+        Err(_) => (WRONG, "PASSIVE".to_owned()),
+    };
+    let frozen = if controller.frozen.is_empty() { (PLAIN, "not frozen") } else { (WRONG, "FROZEN") };
+    let replicas = controller.replicas.map(|replicas| {
+        let text = format!("{} of {} ready", replicas.ready, counted(replicas.all, "replica"));
+        (if replicas.ready == replicas.all { PLAIN } else { WAITS }, text)
+    });
+    let last_write = controller.last_write.map(|at| format!("last write {} ago", since(at, controller.now)));
+    let parts = [
+        controller.version.clone().map(plain),
+        replicas,
+        Some(plain(controller.lease.clone())),
+        Some(mode),
+        Some((frozen.0, frozen.1.to_owned())),
+        last_write.map(plain),
+    ];
+    let mut line = Line::from("controller  ");
+    for (index, (style, text)) in parts.into_iter().flatten().enumerate() {
+        line = line.and(PLAIN, if index > 0 { ", " } else { "" }).and(style, text);
+    }
+    line
+}
+
+fn of_nodes(nodes: &NodeTotals) -> Line {
+    let style = if nodes.without_addresses > 0 { WRONG } else { PLAIN };
+    Line::from(format!("nodes       {}: {} served, ", nodes.all, nodes.served))
+        .and(style, format!("{} WITHOUT ADDRESSES", nodes.without_addresses))
+        .and(
+            PLAIN,
+            format!(
+                ", {} want growth, {} without a pool, {} not Linux",
+                nodes.want_growth, nodes.no_pool, nodes.not_linux
+            ),
+        )
 }
 
 /// The style of the line of a pool.

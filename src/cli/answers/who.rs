@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{Cluster, Live, Source, Verdict, around, block_on, fields};
+use crate::cli::screen;
 use crate::model::claim::block_name;
 use crate::net::cidr::Cidr;
 use crate::view::who::{self, Answer, Word};
@@ -63,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         let answers: Vec<Answer> =
             asked.iter().flat_map(|asked| who::who(&listed.world, ranges, *asked)).collect();
         for skipped in &others.skipped {
-            eprintln!("not seen: {skipped}");
+            screen::note(format_args!("not seen: {skipped}"));
         }
         let items: Vec<Value> = answers.iter().map(object).collect();
         let object = json!({"items": items, "skipped": others.skipped});

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::layout::{Layout, Line, LineKind};
+use crate::model::printable::printable;
 use crate::model::time::Timestamp;
 use crate::view::map::{Block, BlockState, FamilyMap, Map, RangeMap};
 
@@ -23,7 +24,8 @@ impl Texts {
         if let Some(number) = self.numbers.get(text) {
             return *number;
         }
-        self.texts.push(text.to_owned());
+        // The script shows them.
+        self.texts.push(printable(text).into_owned());
         self.numbers.insert(text.to_owned(), self.texts.len() - 1);
         self.texts.len() - 1
     }
@@ -45,7 +47,7 @@ pub(super) fn encoded(map: &Map, layouts: &[Layout]) -> String {
         for range in &family.ranges {
             let layout = layouts.next().filter(|_| !range.pieces.is_empty());
             ranges.push(json!({
-                "pool": pool, "cidr": range.cidr.to_string(), "block": family.block_prefix,
+                "pool": printable(pool), "cidr": range.cidr.to_string(), "block": family.block_prefix,
                 "columns": layout.map_or(0, |layout| layout.columns).to_string(),
                 "lines": layout.map(|layout| lines(&layout.lines)).unwrap_or_default(),
                 "pieces": pieces(range, &mut tables),
@@ -55,7 +57,7 @@ pub(super) fn encoded(map: &Map, layouts: &[Layout]) -> String {
             let mut piece = String::new();
             write_block(&mut piece, 1, block, &mut tables);
             ranges.push(json!({
-                "pool": pool, "cidr": cidr.to_string(), "block": cidr.prefix_len(), "columns": "0",
+                "pool": printable(pool), "cidr": cidr.to_string(), "block": cidr.prefix_len(), "columns": "0",
                 "lines": "", "pieces": piece,
             }));
         }

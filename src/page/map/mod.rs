@@ -15,6 +15,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::model::counted::{counted, shown};
 use crate::model::names::ten_of;
 use crate::model::pool::RangeState;
+use crate::model::printable::printable_lines;
 use crate::model::status::FamilyCounts;
 use crate::net::cidr::Family;
 use crate::view::map::{BlockState, FamilyMap, Map, PoolMap, RangeMap};
@@ -75,7 +76,7 @@ pub fn html(map: &Map) -> String {
             }
         }
     };
-    page.into_string()
+    printable_lines(&page.into_string()).into_owned()
 }
 
 /// The same map with the pools first that need a look: blocks on two nodes, then little that is free.
@@ -392,6 +393,39 @@ fn patterns() -> Markup {
         pattern id="p-cooling" width="24" height="24" patternUnits="userSpaceOnUse" {
             rect.b-cooling width="24" height="24" {}
             circle.l-cooling cx="12" cy="12" r="5" {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::printable::is_hidden;
+    use crate::view::map::tests::Cluster;
+
+    #[test]
+    fn a_hostile_name_is_shown_with_escapes() {
+        let hostile = "n\u{1b}[31m\u{9b}\u{202e}\u{2028}<b>";
+        let mut map = Cluster::default()
+            .pool("a", "01", r#""ipv4":{"blockSize":28,"cidrs":[{"cidr":"10.0.0.0/24"}]}"#)
+            .claim("10.0.0.0/28", "a", "n1", "Held")
+            .claim("10.9.0.0/28", "a", "n1", "Held")
+            .map();
+        map.mode = Err(hostile.to_owned());
+        let pool = &mut map.pools[0];
+        (pool.name, pool.state) = (hostile.into(), hostile.to_owned());
+        let family = &mut pool.families[0];
+        let blocks = family.ranges[0].pieces.iter_mut().map(|piece| &mut piece.block);
+        for block in blocks.chain(family.outside.iter_mut().map(|(_, block)| block)) {
+            (block.node, block.note) = (Some(hostile.into()), hostile.to_owned());
+        }
+        let layouts: Vec<Layout> = ranges(&map).map(Layout::of).collect();
+        let data: serde_json::Value = serde_json::from_str(&encoded(&map, &layouts)).unwrap();
+        let shown = r"n\u{1b}[31m\u{9b}\u{202e}\u{2028}<b>";
+        assert_eq!([&data["nodes"][0], &data["notes"][0], &data["ranges"][0]["pool"]], [shown; 3]);
+        for text in [html(&map), svg(&map)] {
+            assert!(!text.contains(|char| char != '\n' && is_hidden(char)));
+            assert!(text.contains(r"n\u{1b}[31m\u{9b}\u{202e}\u{2028}&lt;b&gt;"));
         }
     }
 }

@@ -12,6 +12,7 @@ use regex::{Captures, Regex};
 use super::drawing::{GUTTER, Titles, content, title};
 use super::layout::{Layout, WIDTH};
 use super::{STYLE, by_state, heading, patterns, ranges, urgent_first};
+use crate::model::printable::printable_lines;
 use crate::view::map::{BlockState, Map};
 
 /// A picture without a script has a title on each block up to this many pieces. With more of them it would be too
@@ -68,7 +69,8 @@ pub fn svg(map: &Map) -> String {
             @for part in &parts { (part) }
         }
     };
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", with_attributes(&picture.into_string()))
+    let picture = with_attributes(&picture.into_string());
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", printable_lines(&picture))
 }
 
 /// A rule of the style sheet.

@@ -216,6 +216,13 @@ fn the_status_of_a_pool_tells_of_the_freeze_while_its_finalizers_wait() {
 }
 
 #[test]
+fn a_condition_shows_escapes() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28");
+    cluster.world.set_freeze(Freeze::of([(Switch::Reclaim, "a\u{1b}[2J\u{9b}\u{202e}".to_owned())]));
+    assert!(cluster.told("p", ConditionType::Frozen).ends_with(r"a\u{1b}[2J\u{9b}\u{202e}"));
+}
+
+#[test]
 fn conditions_say_what_is_frozen() {
     let check = |pool: &str, switches: &[Switch], ready: &str, frozen: &str| {
         let mut cluster = Cluster::of(pool);

@@ -1,0 +1,167 @@
+//! The only way to standard output and standard error.
+//!
+//! Names and texts of other writers are in most outputs. So each line is made printable here, and its colours are added
+//! afterwards: `anstream` removes them where no terminal shows them, and where `NO_COLOR` is set. JSON and YAML get the
+//! escapes of their notation, so a reader has the same strings.
+
+use std::fmt;
+use std::io::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Context as _;
+use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
+use serde_json::Value;
+use serde_saphyr::DoubleQuoted;
+
+use crate::model::printable::{is_hidden, printable, printable_json};
+
+/// Something is wrong, and pods wait for it.
+pub(super) const WRONG: Style = AnsiColor::Red.on_default().bold();
+/// Something waits, or is in progress.
+pub(super) const WAITS: Style = AnsiColor::Yellow.on_default();
+/// Nothing is wrong.
+pub(super) const FINE: Style = AnsiColor::Green.on_default();
+/// No more than a remark.
+pub(super) const PLAIN: Style = Style::new();
+
+/// Clears a terminal (ECMA-48: erase in page, cursor position).
+const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
+
+const CANT_WRITE: &str = "can't write to standard output";
+
+/// A line for people: texts of any content, each in a style.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Line(Vec<(Style, String)>);
+
+impl<T: Into<String>> From<T> for Line {
+    fn from(text: T) -> Self {
+        Self::painted(PLAIN, text)
+    }
+}
+
+impl Line {
+    /// A text in a style.
+    pub(super) fn painted(style: Style, text: impl Into<String>) -> Self {
+        Self::default().and(style, text)
+    }
+
+    /// The line with a further text.
+    pub(super) fn and(mut self, style: Style, text: impl Into<String>) -> Self {
+        self.0.push((style, text.into()));
+        self
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(style, text)| write!(f, "{style}{}{style:#}", printable(text)))
+    }
+}
+
+/// Prints lines.
+pub(super) fn print_lines<L: Into<Line>>(lines: impl IntoIterator<Item = L>) -> anyhow::Result<()> {
+    let text: String = lines.into_iter().map(|line| line.into().to_string() + "\n").collect();
+    anstream::stdout().lock().write_all(text.as_bytes()).context(CANT_WRITE)
+}
+
+/// Prints an object as JSON.
+pub(super) fn print_json(object: &Value) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(object)?;
+    print_own(format!("{}\n", printable_json(&text)).as_bytes())
+}
+
+/// Prints objects as documents of YAML.
+pub(super) fn print_yaml(objects: &[Value]) -> anyhow::Result<()> {
+    let documents: Vec<String> = objects.iter().map(yaml).collect::<Result<_, _>>()?;
+    print_own(documents.join("---\n").as_bytes())
+}
+
+/// Prints a document of this program, which has no text of other writers.
+pub(super) fn print_own(document: &[u8]) -> anyhow::Result<()> {
+    std::io::stdout().lock().write_all(document).context(CANT_WRITE)
+}
+
+/// Clears the terminal.
+pub(super) fn clear() -> anyhow::Result<()> {
+    print_own(CLEAR.as_bytes())
+}
+
+/// Prints a line on standard error. A command does not fail because it can't.
+pub(super) fn note(line: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", printable(&line.to_string()));
+}
+
+/// Prints a question on standard error. Its answer is on the same line.
+pub(super) fn ask(question: &str) -> anyhow::Result<()> {
+    let mut errors = std::io::stderr().lock();
+    write!(errors, "{} ", printable(question)).and_then(|()| errors.flush()).context("can't ask")
+}
+
+/// An object as YAML. Marks of direction have escapes only in double quotes, and the writer leaves them there.
+fn yaml(object: &Value) -> anyhow::Result<String> {
+    let text = serde_saphyr::to_string(&Quoted(object))?;
+    Ok(printable_json(&text).into_owned())
+}
+
+/// A value with double quotes around each string that has a hidden character.
+struct Quoted<'a>(&'a Value);
+
+impl Serialize for Quoted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::String(text) if text.contains(|char| char != '\n' && is_hidden(char)) => {
+                DoubleQuoted(text).serialize(serializer)
+            }
+            Value::Array(items) => {
+                let mut list = serializer.serialize_seq(Some(items.len()))?;
+                items.iter().try_for_each(|item| list.serialize_element(&Quoted(item)))?;
+                list.end()
+            }
+            Value::Object(fields) => {
+                let mut object = serializer.serialize_map(Some(fields.len()))?;
+                fields.iter().try_for_each(|(name, field)| object.serialize_entry(name, &Quoted(field)))?;
+                object.end()
+            }
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+                other.serialize(serializer)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const HOSTILE: &str = "a\u{1b}]0;title\u{7}\u{9b}31m\u{202e}b\u{2028}\u{feff}\u{7f}";
+
+    #[test]
+    fn a_line_has_only_our_colours() {
+        let line = Line::from(HOSTILE).and(WRONG, "x\n\u{1b}[32m");
+        let shown = r"a\u{1b}]0;title\u{7}\u{9b}31m\u{202e}b\u{2028}\u{feff}\u{7f}";
+        assert_eq!(line.to_string(), format!(r"{shown}{WRONG}x\n\u{{1b}}[32m{WRONG:#}"));
+        let plain = anstream::adapter::strip_str(&line.to_string()).to_string();
+        assert_eq!(plain, format!(r"{shown}x\n\u{{1b}}[32m"));
+    }
+
+    #[test]
+    fn yaml_has_escapes_and_keeps_its_strings() {
+        let hidden: String = ('\0'..='\u{feff}').filter(|char| is_hidden(*char) && *char != '\n').collect();
+        for object in [
+            json!({"name": HOSTILE, "list": [HOSTILE, {"more": "\u{202e}"}], "n": 1}),
+            json!({"all": hidden}),
+            json!({"lines": "a\n\u{202e}b\n"}),
+            json!({"plain": "10.0.0.0/24", "text": "two\nlines\n"}),
+        ] {
+            let text = yaml(&object).unwrap();
+            assert!(!text.contains(|char| is_hidden(char) && char != '\n'), "{text:?}");
+            let read: Value = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(read, object, "{text}");
+        }
+        // As without quotes that nothing needs.
+        let plain = json!({"a": ["x", "1"], "b": {"c": null, "d": true}});
+        assert_eq!(yaml(&plain).unwrap(), serde_saphyr::to_string(&plain).unwrap());
+    }
+}
