@@ -165,9 +165,18 @@ pub struct CiliumNode {
     pub pools: PoolsFields,
     /// The field manager in `metadata.managedFields` that is a cilium-operator, which allocates itself in some modes
     /// (`docs/cilium.md`, A second allocator).
-    pub operator: Option<String>,
+    pub operator: Option<OperatorWrite>,
     /// The texts on it that could not be read.
     pub malformed: Vec<Malformed>,
+}
+
+/// A write of cilium-operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorWrite {
+    /// The name of the field manager.
+    pub manager: String,
+    /// The time of its last write, as the API server has noted it.
+    pub at: Option<Timestamp>,
 }
 
 /// A text that could not be read, on an object that others write.

@@ -45,7 +45,7 @@ use crate::model::crd::{CrdFields, FENCE, ReleaseMark};
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
-use crate::model::node::{AddressKind, Annotated, CiliumNode, Malformed, Node, NodeAddress};
+use crate::model::node::{AddressKind, Annotated, CiliumNode, Malformed, Node, NodeAddress, OperatorWrite};
 use crate::model::observation::{InvalidPool, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::outcome::{Answer, Outcome, Presence, Seen};
 use crate::model::plan::{NodePlan, PoolPlan, Scope, Verdict, Wait};

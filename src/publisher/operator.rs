@@ -21,9 +21,12 @@ pub(super) fn sign(cilium_node: &CiliumNode, is_complete: bool) -> Option<String
         ));
     }
     let manager = cilium_node.operator.as_ref().filter(|_| !is_complete)?;
+    // A time and no age: the text stays the same as long as the operator writes nothing.
+    let since = manager.at.map(|at| format!(", last at {at:.0}")).unwrap_or_default();
     Some(format!(
-        "metadata.managedFields names {manager}, which writes CiliumNodes only if it allocates (once it has \
+        "metadata.managedFields names {}{since}, which writes CiliumNodes only if it allocates (once it has \
          stopped: kubectl patch ciliumnode {name} --type=merge -p \
-         '{{\"metadata\":{{\"managedFields\":[{{}}]}}}}')"
+         '{{\"metadata\":{{\"managedFields\":[{{}}]}}}}')",
+        manager.manager
     ))
 }

@@ -18,7 +18,7 @@ use super::watched::{Meta, Wire, read_cidrs};
 use crate::model::crd::{CrdFields, ReleaseMark};
 use crate::model::kind::Kind;
 use crate::model::multi_pool::PoolsFields;
-use crate::model::node::{CiliumNode, Malformed};
+use crate::model::node::{CiliumNode, Malformed, OperatorWrite};
 use crate::model::observation::Object;
 use crate::model::revision::{Custom, Revision};
 use crate::net::address_map::AddressMap;
@@ -77,10 +77,17 @@ impl Wire for CiliumNodes {
                 marks: marks.by_address,
             },
             pools: PoolsFields { requested, allocated, own, operator_error },
-            operator: managers.map(|entry| entry.manager).find(|name| name.starts_with("cilium-operator")),
+            operator: managers
+                .filter(|entry| entry.manager.starts_with("cilium-operator"))
+                .map(write_of)
+                .next(),
             malformed,
         }))
     }
+}
+
+fn write_of(entry: WireManager) -> OperatorWrite {
+    OperatorWrite { manager: entry.manager, at: entry.time.and_then(|time| time.parse().ok()) }
 }
 
 /// The use of an address by the agent itself; `None` if a pod has the address.
@@ -117,12 +124,13 @@ struct WireMeta {
     managed_fields: Option<Vec<WireManager>>,
 }
 
-/// A writer of the object, by name only. That of an operator's program is `cilium-operator`, or that with a suffix for
+/// A writer of the object, by its name and the time of its last write. That of an operator's program is `cilium-operator`, or that with a suffix for
 /// the cloud.
 #[derive(Deserialize)]
 struct WireManager {
     #[serde(default)]
     manager: String,
+    time: Option<String>,
 }
 
 #[derive(Default, Deserialize)]

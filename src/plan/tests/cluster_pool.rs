@@ -151,6 +151,11 @@ fn an_operator_that_allocates_stops_what_is_written_for_that_node() {
             "metadata.managedFields names cilium-operator-aws, which writes CiliumNodes only if it allocates",
         ),
         (
+            "manager=cilium-operator@86400",
+            "metadata.managedFields names cilium-operator, last at 1970-01-02T00:00:00Z, which writes CiliumNodes only \
+             if it allocates",
+        ),
+        (
             "operator=full",
             "status.ipam.operator-status.error is `full`: cilium-operator allocates for this node",
         ),

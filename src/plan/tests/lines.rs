@@ -6,7 +6,7 @@
 //! [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed] [need=N] [has=CIDRS]
 //! [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others) [agents=ADDRESS] [fenced=CIDRS]
 //! [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS] [bare]
-//! [manager=NAME]` (one that is `bare` has no pool; of others all addresses of the CIDRs but those that are `off` are
+//! [manager=NAME[@SECOND]]` (one that is `bare` has no pool; of others all addresses of the CIDRs but those that are `off` are
 //! in the pool, and those of `own` are the node's; claims are created for a CiliumNode that is not `recreated`), `claim
 //! CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL] [for=UID] [withheld=CIDRS]`,
 //! `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`, `agent NODE RELEASE|none [named=NAME] [restarts=N]
@@ -292,7 +292,11 @@ fn cilium_node(words: &[&str]) -> Object {
             CrdFields { pod_cidrs, pool, owners, used, marks, ..CrdFields::default() }
         },
         pools: multi_pool::fields(words),
-        operator: value(words, "manager=").map(ToOwned::to_owned),
+        operator: value(words, "manager=").map(|named| {
+            let (manager, at) = named.split_once('@').map_or((named, None), |(name, at)| (name, Some(at)));
+            let at = at.map(|second| Timestamp::from_second(second.parse().unwrap()).unwrap());
+            OperatorWrite { manager: manager.to_owned(), at }
+        }),
         malformed: malformed(words, "spec.ipam.podCIDRs[9]"),
     })
 }
