@@ -55,6 +55,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         | FindingKind::RouteRemains
         | FindingKind::RouteAnnouncedTwice
         | FindingKind::DefinitionDeleted
+        | FindingKind::RouteInVrf
         | FindingKind::ClockDiffers
         | FindingKind::BrokenInvariant => None,
     }

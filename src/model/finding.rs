@@ -93,6 +93,8 @@ stable_names! {
         RouteRemains,
         /// Cilium itself announces the blocks of nodes too.
         RouteAnnouncedTwice,
+        /// The template has routers of VRFs, which announce the routes of nodes too.
+        RouteInVrf,
         /// Foreign addresses in the ranges of a pool make blocks unavailable.
         ForeignAddresses,
         /// Nodes have podCIDRs that agents do not read, and that other nodes hold.
@@ -114,10 +116,11 @@ stable_names! {
 
 impl FindingKind {
     /// Whether the finding is a problem. `WouldReclaim` is information: DryRun is the default, and most clusters have
-    /// surplus blocks. So is `StrayFurtherBlock`: the node is served, and only the pool has a block less.
+    /// surplus blocks. So is `StrayFurtherBlock`: the node is served, and only the pool has a block less. `RouteInVrf` may
+    /// be intended.
     #[must_use]
     pub fn is_wrong(self) -> bool {
-        !matches!(self, Self::WouldReclaim | Self::StrayFurtherBlock)
+        !matches!(self, Self::WouldReclaim | Self::StrayFurtherBlock | Self::RouteInVrf)
     }
 }
 

@@ -14,6 +14,9 @@ use crate::net::cidr::Cidr;
 /// The label of Nodes by which an FRRConfiguration of the controller selects its node.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
+/// The annotation of a template with the VRFs that announce no routes of nodes, separated by commas.
+pub const LEFT_OUT_VRFS: &str = "nodeipam.io/vrfs-without-prefixes";
+
 /// The start of the name of an FRRConfiguration of the controller.
 const NAME_PREFIX: &str = "nodeipam-";
 
@@ -77,6 +80,8 @@ pub struct FrrConfiguration {
     pub sessions: Sessions,
     /// How many routers it has.
     pub n_routers: usize,
+    /// The VRFs of those routers that get the prefixes of nodes.
+    pub vrfs: BTreeSet<String>,
     /// Whether it is being deleted, and waits for a finalizer of another writer.
     pub is_deleting: bool,
     /// Whether the controller would write exactly this for these sessions and prefixes.

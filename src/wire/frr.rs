@@ -14,8 +14,8 @@ use super::pod_ip_pool::OURS;
 use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
 use crate::model::frr::{
-    FrrChange, FrrConfiguration, FrrNodeState, FrrPurpose, FrrWrite, HOSTNAME_LABEL, Selector, Sessions,
-    name_of,
+    FrrChange, FrrConfiguration, FrrNodeState, FrrPurpose, FrrWrite, HOSTNAME_LABEL, LEFT_OUT_VRFS, Selector,
+    Sessions, name_of,
 };
 use crate::model::names::NodeName;
 use crate::net::cidr::{Cidr, Family};
@@ -34,6 +34,8 @@ const NODE: &str = "nodeipam.io/node";
 /// The annotation with the sessions of an FRRConfiguration of the controller. Its `spec` can't have all of them while
 /// it has no prefixes: `withCommunity` and `withLocalPref` may not be empty.
 const SESSIONS: &str = "nodeipam.io/sessions";
+/// The field of sessions with the VRFs that get no prefixes. No field of a `spec` has this name.
+const WITHOUT_PREFIXES: &str = "vrfsWithoutPrefixes";
 /// The lists of `toAdvertise` whose entries have prefixes.
 const MARKED: [&str; 2] = ["withCommunity", "withLocalPref"];
 
@@ -56,12 +58,16 @@ impl SideKind for FrrConfiguration {
         let prefixes = prefixes(spec);
         let written = metadata["annotations"][SESSIONS].as_str().filter(|_| of_node.is_some());
         let written = written.map(|text| Sessions::from(text.to_owned()));
+        let left_out = metadata["annotations"][LEFT_OUT_VRFS].as_str().filter(|_| of_node.is_none());
+        let left_out: BTreeSet<&str> = left_out.into_iter().flat_map(names).collect();
+        let routers = || spec["bgp"]["routers"].as_array().into_iter().flatten();
+        let vrfs = routers().filter_map(|router| vrf_of(router.as_object()?));
         let is_as_written = |sessions: &Sessions| match &selector {
             Selector::Hostname(hostname) => spec_of(sessions, hostname, &prefixes) == *spec,
             Selector::Every | Selector::Other => false,
         };
         let is_exact = written.as_ref().is_some_and(is_as_written);
-        let sessions = written.filter(|_| is_exact).unwrap_or_else(|| sessions(spec));
+        let sessions = written.filter(|_| is_exact).unwrap_or_else(|| sessions(spec, &left_out));
         Some(Self {
             name: meta.name.as_str().into(),
             uid: meta.uid.as_str().into(),
@@ -71,7 +77,8 @@ impl SideKind for FrrConfiguration {
             prefixes,
             sessions,
             is_deleting: meta.is_deleting(),
-            n_routers: spec["bgp"]["routers"].as_array().map_or(0, Vec::len),
+            n_routers: routers().count(),
+            vrfs: vrfs.filter(|vrf| !left_out.contains(vrf)).map(str::to_owned).collect(),
             is_exact,
         })
     }
@@ -129,20 +136,31 @@ fn prefixes(spec: &Value) -> BTreeSet<Cidr> {
         .collect()
 }
 
-/// Calls `of_router` for each router of a `spec`, and `to_advertise` for `toAdvertise` and the families of each
-/// neighbor.
+/// The names in a text, separated by commas.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// The VRF of a router; `None` for that of the host.
+fn vrf_of(router: &Map<String, Value>) -> Option<&str> {
+    router.get("vrf").and_then(Value::as_str).filter(|vrf| !vrf.is_empty())
+}
+
+/// Calls `of_router` for each router of a `spec` with its VRF, and `to_advertise` for `toAdvertise` of each neighbor,
+/// with the families of its session and the VRF.
 fn change(
     spec: &mut Value,
-    of_router: impl Fn(&mut Map<String, Value>),
-    to_advertise: impl Fn(&mut Map<String, Value>, &[Family]),
+    of_router: impl Fn(&mut Map<String, Value>, Option<&str>),
+    to_advertise: impl Fn(&mut Map<String, Value>, &[Family], Option<&str>),
 ) {
     for router in objects_in(spec.pointer_mut("/bgp/routers")) {
-        of_router(router);
+        let vrf = vrf_of(router).map(str::to_owned);
+        of_router(router, vrf.as_deref());
         for neighbor in objects_in(router.get_mut("neighbors")) {
             let families = families(neighbor);
             let advertised = neighbor.entry("toAdvertise").or_insert_with(|| json!({}));
             if let Some(advertised) = advertised.as_object_mut() {
-                to_advertise(advertised, &families);
+                to_advertise(advertised, &families, vrf.as_deref());
                 if advertised.is_empty() {
                     neighbor.remove("toAdvertise");
                 }
@@ -166,16 +184,19 @@ fn families(neighbor: &Map<String, Value>) -> Vec<Family> {
     }
 }
 
-/// A `spec` without its selector and its prefixes, as text.
-fn sessions(spec: &Value) -> Sessions {
+/// A `spec` without its selector and its prefixes, as text. With the VRFs that get no prefixes.
+fn sessions(spec: &Value, left_out: &BTreeSet<&str>) -> Sessions {
     let mut spec = spec.clone();
     if let Some(fields) = spec.as_object_mut() {
         fields.remove("nodeSelector");
+        if !left_out.is_empty() {
+            fields.insert(WITHOUT_PREFIXES.to_owned(), json!(left_out));
+        }
     }
     change(
         &mut spec,
-        |router| drop(router.remove("prefixes")),
-        |advertised, _| {
+        |router, _| drop(router.remove("prefixes")),
+        |advertised, _, _| {
             advertised.remove("allowed");
             for marked in MARKED {
                 for entry in objects_in(advertised.get_mut(marked)) {
@@ -190,17 +211,20 @@ fn sessions(spec: &Value) -> Sessions {
 /// The `spec` with these sessions, for the node with this hostname.
 fn spec_of(sessions: &Sessions, hostname: &str, prefixes: &BTreeSet<Cidr>) -> Value {
     let mut spec: Value = serde_json::from_str(sessions.as_str()).unwrap_or_default();
-    let texts = |of: &[Family]| -> Value {
-        let listed = prefixes.iter().filter(|prefix| of.contains(&prefix.family()));
+    let left_out =
+        spec.as_object_mut().and_then(|fields| fields.remove(WITHOUT_PREFIXES)).unwrap_or_default();
+    let left_out: BTreeSet<&str> = texts(&left_out).collect();
+    let listed = |of: &[Family], vrf: Option<&str>| -> Value {
+        let is_left_out = vrf.is_some_and(|vrf| left_out.contains(vrf));
+        let listed = prefixes.iter().filter(|prefix| !is_left_out && of.contains(&prefix.family()));
         listed.map(ToString::to_string).collect::<Vec<_>>().into()
     };
-    let all = texts(&Family::ALL);
     change(
         &mut spec,
-        |router| drop(router.insert("prefixes".to_owned(), all.clone())),
-        |advertised, families| {
+        |router, vrf| drop(router.insert("prefixes".to_owned(), listed(&Family::ALL, vrf))),
+        |advertised, families, vrf| {
             // A webhook refuses other prefixes than those of the session, and an empty list of marked ones.
-            let of_session = texts(families);
+            let of_session = listed(families, vrf);
             let allowed = json!({"mode": "filtered", "prefixes": of_session.clone()});
             advertised.insert("allowed".to_owned(), allowed);
             for marked in MARKED {
@@ -337,6 +361,42 @@ mod tests {
         assert_eq!(router["neighbors"][1]["toAdvertise"], json!({"allowed": allowed}));
         assert_eq!(router["neighbors"][0]["holdTime"], "90s");
         assert_eq!(replaced["spec"]["bgp"]["bfdProfiles"], json!([{"name": "fast"}]));
+    }
+
+    /// Its sessions stay, and announce nothing of nodes.
+    #[test]
+    fn a_router_of_a_vrf_announces_the_routes_of_nodes_unless_it_is_left_out() {
+        let mut template = template();
+        let mut red = template["spec"]["bgp"]["routers"][0].clone();
+        red["vrf"] = json!("red");
+        template["spec"]["bgp"]["routers"].as_array_mut().unwrap().push(red);
+        let first_prefixes = |template: &Value| {
+            let sessions = read::<FrrConfiguration>(template).unwrap().sessions;
+            let replace = write(FrrChange::Replace {
+                uid: "u".into(),
+                revision: Revision::of(7),
+                hostname: "a".to_owned(),
+                sessions,
+                prefixes: cidrs(&["10.0.0.0/26"]),
+                purpose: FrrPurpose::Prefixes,
+            });
+            let replaced = stored(&replace, "8");
+            let found: FrrConfiguration = read(&replaced).unwrap();
+            assert!(replace.is_shown_by(&found) && found.is_exact, "{found:?}");
+            assert!(replaced["spec"].get(WITHOUT_PREFIXES).is_none(), "{replaced}");
+            let routers = replaced["spec"]["bgp"]["routers"].clone();
+            let of_router = |at: usize| {
+                let allowed = &routers[at]["neighbors"][0]["toAdvertise"]["allowed"]["prefixes"];
+                (routers[at]["prefixes"].clone(), allowed.clone())
+            };
+            (of_router(0), of_router(1))
+        };
+        let all = (json!(["10.0.0.0/26"]), json!(["10.0.0.0/26"]));
+        assert_eq!(first_prefixes(&template), (all.clone(), all.clone()));
+        assert_eq!(read::<FrrConfiguration>(&template).unwrap().vrfs, ["red".to_owned()].into());
+        template["metadata"]["annotations"] = json!({LEFT_OUT_VRFS: "blue, red"});
+        assert_eq!(first_prefixes(&template), (all, (json!([]), json!([]))));
+        assert_eq!(read::<FrrConfiguration>(&template).unwrap().vrfs, BTreeSet::new());
     }
 
     #[test]

@@ -170,6 +170,7 @@ async fn routes_leave_half_of_the_places_to_other_writes() {
         prefixes: BTreeSet::new(),
         sessions: String::new().into(),
         n_routers: 1,
+        vrfs: BTreeSet::new(),
         is_deleting: false,
         is_exact: false,
     });

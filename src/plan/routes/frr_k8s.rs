@@ -22,7 +22,8 @@ use crate::model::claim::ClaimState;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::freeze::Switch;
 use crate::model::frr::{
-    FrrChange, FrrConfiguration, FrrPurpose, FrrWrite, HOSTNAME_LABEL, Selector, Sessions, name_of,
+    FrrChange, FrrConfiguration, FrrPurpose, FrrWrite, HOSTNAME_LABEL, LEFT_OUT_VRFS, Selector, Sessions,
+    name_of,
 };
 use crate::model::kind::ObjectKind;
 use crate::model::names::{FrrName, NodeName, ten_of};
@@ -71,6 +72,7 @@ pub(super) fn routes(world: &World, frr: &Frr, now: Now) -> RoutesPlan {
     if let Exporting::By(template) = frr.exporting() {
         let subject = (ObjectKind::FrrConfiguration, template.as_str());
         plan.findings.extend(announced_twice(world, subject));
+        plan.findings.extend(configurations.get(template).and_then(in_vrfs));
     }
     // A passive controller may misread carriers.
     if world.publisher().is_none() || world.freeze().is_on(Switch::Writes) {
@@ -184,6 +186,19 @@ fn about_template(frr: &Frr, why: String) -> Finding {
         Exporting::Nothing => "template",
     };
     Finding::new(FindingKind::RouteWithheld, ObjectKind::FrrConfiguration, name, why)
+}
+
+/// That routers of VRFs announce the routes of nodes too.
+fn in_vrfs(template: &FrrConfiguration) -> Option<Finding> {
+    if template.vrfs.is_empty() {
+        return None;
+    }
+    let why = format!(
+        "its routers of the VRFs {} announce the routes of nodes too; name them in its annotation {LEFT_OUT_VRFS} if \
+         they should not",
+        ten_of(&template.vrfs)
+    );
+    Some(Finding::new(FindingKind::RouteInVrf, ObjectKind::FrrConfiguration, template.name.as_str(), why))
 }
 
 /// The nodes whose FRRConfiguration belongs to another writer.

@@ -1,6 +1,7 @@
 //! Tests of the exporter for frr-k8s: the writes to FRRConfigurations, and when a block cools.
 
 use super::*;
+use crate::model::finding::FindingKind;
 use crate::model::frr::{
     FrrChange, FrrConfiguration, FrrConfigurationNews, FrrNodeState, FrrNodeStateNews, FrrWrite, Selector,
     Sessions, name_of,
@@ -38,6 +39,7 @@ fn configuration(line: &str) -> FrrConfiguration {
         sessions: sessions(value(&words, "sessions=").unwrap_or("s")),
         is_deleting: words.contains(&"deleting"),
         n_routers: 1,
+        vrfs: value(&words, "vrf=").map(ToOwned::to_owned).into_iter().collect(),
         is_exact: !words.contains(&"edited"),
     }
 }
@@ -443,4 +445,16 @@ fn a_second_speaker_is_a_finding_where_cilium_can_announce_blocks() {
     let in_mode = |words| Cluster::serving(words, "pool p 10.0.0.0/24 26");
     assert!(found(in_mode("multi-pool v4 bgp")));
     assert!(!found(in_mode("multi-pool v4")), "agents do not run its BGP control plane");
+}
+
+#[test]
+fn a_router_of_a_vrf_in_the_template_is_information() {
+    let mut cluster = cluster(A, &[]);
+    let told = |cluster: &Cluster| told(&routes(&cluster.world, cluster.now));
+    assert!(!told(&cluster).contains("RouteInVrf"));
+    shown(&mut cluster, "template @98 sessions=s vrf=red");
+    assert!(
+        told(&cluster).contains("RouteInVrf FRRConfiguration template: its routers of the VRFs red announce")
+    );
+    assert!(!FindingKind::RouteInVrf.is_wrong());
 }

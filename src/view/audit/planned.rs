@@ -101,6 +101,7 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         | FindingKind::LeftOverClaims
         | FindingKind::NodeMissing
         | FindingKind::ForeignAddresses
+        | FindingKind::RouteInVrf
         | FindingKind::WouldReclaim => return None,
     })
 }
