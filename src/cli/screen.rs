@@ -14,6 +14,7 @@ use serde_json::Value;
 use serde_saphyr::DoubleQuoted;
 
 use crate::model::printable::{is_hidden, printable, printable_json};
+use crate::view::audit::catalog::Severity;
 
 /// Something is wrong, and pods wait for it.
 pub(super) const WRONG: Style = AnsiColor::Red.on_default().bold();
@@ -23,6 +24,15 @@ pub(super) const WAITS: Style = AnsiColor::Yellow.on_default();
 pub(super) const FINE: Style = AnsiColor::Green.on_default();
 /// No more than a remark.
 pub(super) const PLAIN: Style = Style::new();
+
+/// The style of a problem.
+pub(super) const fn style_for(severity: Severity) -> Style {
+    match severity {
+        Severity::Error => WRONG,
+        Severity::Warning => WAITS,
+        Severity::Info => PLAIN,
+    }
+}
 
 /// Clears a terminal (ECMA-48: erase in page, cursor position).
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::audit::catalog::{Check, Severity};
 use super::overview::Problem;
 use super::tally::{self, Lack};
 use crate::model::claim::{Claim, block_name};
@@ -59,12 +60,14 @@ pub fn problems(world: &World, plans: &[NodePlan], now: Timestamp) -> Vec<Proble
     let next = |node: &NodeName| Some(format!("why {node}"));
     let of_nodes = without.into_iter().map(|((within, intent), nodes)| Problem {
         kind: NO_ADDRESSES,
+        severity: Severity::Error,
         message: format!("{} without addresses, {}: {intent}", counted(nodes.len(), "node"), after(within)),
         next: nodes.first().and_then(|node| next(node)),
         subjects: nodes.iter().map(ToString::to_string).collect(),
     });
     let of_claims = unpublished.into_iter().map(|(intent, (blocks, first))| Problem {
         kind: UNPUBLISHED,
+        severity: Check::ClaimUnpublished.severity(),
         message: format!(
             "{} missing on the carrier of the node, more than {} s after it was made: {intent}",
             counted(blocks.len(), "claim"),

@@ -9,6 +9,7 @@ pub mod conditions;
 pub mod definitions;
 pub mod departures;
 pub mod drains;
+pub mod duplicates;
 pub mod failures;
 pub mod findings;
 pub mod forecast;

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::audit::catalog::{Check, Severity};
 use super::conditions;
+use super::duplicates::{self, DUPLICATE_ADDRESSES, Duplicate};
 use super::findings;
 use super::forecast;
 use super::holders;
@@ -92,6 +94,8 @@ pub struct PoolRow {
 pub struct Problem {
     /// The name of the finding, or of the condition.
     pub kind: &'static str,
+    /// How serious it is, as `check` says of findings.
+    pub severity: Severity,
     /// The names of the nodes or objects.
     pub subjects: Vec<String>,
     /// A sentence for a person.
@@ -129,6 +133,15 @@ pub fn overview(world: &World, plans: &[NodePlan], now: Timestamp) -> Overview {
     let tallies = tally::of_all(world, &states);
     let pools = tallies.iter().map(|(name, tally)| row(world, name, tally, &first, &growth, now)).collect();
     Overview { nodes, pools, problems: problems(world, &plans, &first, &|_, _| true) }
+}
+
+/// Puts the worst first, and before everything else addresses with two owners: they harm pods that run, and nothing
+/// else does so unseen.
+pub fn sort(problems: &mut [Problem]) {
+    let is_duplicate = |problem: &Problem| {
+        problem.kind == DUPLICATE_ADDRESSES || problem.kind == FindingKind::BothPublished.as_str()
+    };
+    problems.sort_by_key(|problem| (!is_duplicate(problem), problem.severity));
 }
 
 /// The problems of a world that another overview does not have, or not for the same nodes or objects.
@@ -201,8 +214,9 @@ fn problems(
     first: &BTreeSet<&NodeName>,
     is_wanted: &dyn Fn(&str, &str) -> bool,
 ) -> Vec<Problem> {
-    let mut found = Vec::new();
-    let waiting = |nodes: Vec<&NodeName>, what: &str| {
+    let is_new = |problem: &Problem| problem.subjects.iter().any(|name| is_wanted(problem.kind, name));
+    let mut found: Vec<Problem> = of_duplicates(world).into_iter().filter(is_new).collect();
+    let waiting = |nodes: Vec<&NodeName>, severity: Severity, what: &str| {
         let mut by_pools: BTreeMap<Vec<PoolName>, Vec<&NodeName>> = BTreeMap::new();
         for node in nodes.into_iter().filter(|node| is_wanted(NO_CAPACITY, node.as_str())) {
             let pools = world.pools_of(node).map(|pool| pool.name.clone()).collect();
@@ -220,11 +234,11 @@ fn problems(
             let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
             let n_nodes = counted(nodes.len(), "node");
             let message = format!("{n_nodes} {what}: no free block in {}; {remedy}", pools.join(", "));
-            of_nodes(NO_CAPACITY, &nodes, message)
+            of_nodes(NO_CAPACITY, severity, &nodes, message)
         };
         by_pools.into_iter().map(problem).collect::<Vec<_>>()
     };
-    found.extend(waiting(first.iter().copied().collect(), "can't start pods"));
+    found.extend(waiting(first.iter().copied().collect(), Severity::Error, "can't start pods"));
     let mut by_wait: BTreeMap<Wait, Vec<&NodeName>> = BTreeMap::new();
     for plan in plans.values().filter(|plan| plan.findings.is_empty()) {
         if let Verdict::Wait(wait) = plan.verdict
@@ -236,7 +250,7 @@ fn problems(
     }
     found.extend(by_wait.into_iter().map(|(wait, nodes)| {
         let message = format!("{} can't be served: {wait}", counted(nodes.len(), "node"));
-        of_nodes(WAITING, &nodes, message)
+        of_nodes(WAITING, Severity::Error, &nodes, message)
     }));
     let of_world: Vec<Finding> = findings::of_world(world).collect();
     let of_plans = plans.values().flat_map(|plan| &plan.findings);
@@ -256,7 +270,7 @@ fn problems(
     // Pods run on these nodes.
     let is_growing = |plan: &&&NodePlan| waits_for_block(plan) && !first.contains(&plan.node);
     let growing = plans.values().filter(is_growing).map(|plan| &plan.node).collect();
-    found.extend(waiting(growing, "waiting for another block"));
+    found.extend(waiting(growing, Severity::Warning, "waiting for another block"));
     found
 }
 
@@ -267,6 +281,7 @@ fn overlaps(world: &World) -> impl Iterator<Item = Problem> {
         let remedy = Remedy::RemoveOverlap.as_str();
         Some(Problem {
             kind: ConditionType::Overlapping.as_str(),
+            severity: Severity::Warning,
             subjects: vec![pool.name.to_string()],
             message: format!("pool {}: {overlap}; {remedy}: kubectl edit nip {}", pool.name, pool.name),
             next: None,
@@ -276,9 +291,10 @@ fn overlaps(world: &World) -> impl Iterator<Item = Problem> {
 }
 
 /// A problem of nodes. The command `why` explains it for the first one.
-fn of_nodes(kind: &'static str, nodes: &[&NodeName], message: String) -> Problem {
+fn of_nodes(kind: &'static str, severity: Severity, nodes: &[&NodeName], message: String) -> Problem {
     Problem {
         kind,
+        severity,
         message,
         next: nodes.first().map(|node| format!("why {node}")),
         subjects: nodes.iter().map(ToString::to_string).collect(),
@@ -292,8 +308,34 @@ fn of_findings(kind: FindingKind, findings: &[&Finding]) -> Problem {
     let others = if more > 0 { format!(" (and {more} more)") } else { String::new() };
     Problem {
         kind: kind.as_str(),
+        severity: Check::of(kind).severity(),
         message: format!("{what} {}{others}: {}", example.name, example.message),
         next: None,
         subjects: subjects.into_iter().collect(),
     }
+}
+
+/// The problem of all duplicates.
+fn of_duplicates(world: &World) -> Option<Problem> {
+    let found = duplicates::duplicates(world);
+    let first = found.first()?;
+    let cidrs: BTreeSet<Cidr> = found.iter().map(|duplicate| duplicate.cidr).collect();
+    let nodes: BTreeSet<&NodeName> =
+        found.iter().flat_map(|duplicate| [&duplicate.node, &duplicate.other]).collect();
+    let Duplicate { node, other, cidr } = first;
+    let others = match cidrs.len() {
+        1 => String::new(),
+        n => format!(" (and {} more)", counted(n - 1, "range")),
+    };
+    let (kind, holders) = (world.reader().carrier_kind().as_str(), first.holders(world));
+    Some(Problem {
+        kind: DUPLICATE_ADDRESSES,
+        severity: Check::CarriedTwice.severity(),
+        message: format!(
+            "{kind} {node} and {other} have the same addresses {cidr}{others}, and {holders}: two pods may have one \
+             address; drain the node without the claim, and remove the addresses from its carrier"
+        ),
+        next: Some(format!("who {cidr}")),
+        subjects: nodes.into_iter().map(ToString::to_string).collect(),
+    })
 }

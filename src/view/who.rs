@@ -100,6 +100,21 @@ pub fn who(world: &World, others: &[OtherRange], asked: Cidr) -> Vec<Answer> {
     answers
 }
 
+/// The addresses on the carrier of a node without a claim of the node: first the CIDRs that it lists, as they are, then
+/// all other entries.
+#[must_use]
+pub fn unclaimed(world: &World, node: &NodeName) -> Vec<Answer> {
+    let Some(carrier) = world.carrier(node) else { return Vec::new() };
+    let mut rest = world.ledger().carried(node).cloned().unwrap_or_default();
+    let mut cidrs = world.reader_of(node).blocks(carrier);
+    cidrs.retain(|cidr| rest.covers(*cidr));
+    for cidr in &cidrs {
+        rest.remove_cidr(*cidr);
+    }
+    cidrs.extend(rest.cidrs());
+    cidrs.into_iter().map(|cidr| of_stranger(world, cidr, cidr, &Occupant::Carried(node.clone()))).collect()
+}
+
 /// The objects of other systems with addresses in a range, one answer per kind.
 fn of_others(others: &[OtherRange], asked: Cidr) -> impl Iterator<Item = Answer> {
     let mut by_kind: BTreeMap<&str, Vec<(&str, Cidr)>> = BTreeMap::new();

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use anstyle::Style;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::super::screen::{self, PLAIN, WAITS, WRONG};
+use super::super::screen::{self, PLAIN, style_for};
 use super::{Live, Source, Verdict, around, block_on, fields, files, wrapped_below};
 use crate::model::counted::counted;
 use crate::plan::Policy;
@@ -86,14 +85,6 @@ fn suppressed(ids: &[String]) -> anyhow::Result<BTreeSet<Check>> {
     Ok(checks)
 }
 
-const fn style_of(severity: Severity) -> Style {
-    match severity {
-        Severity::Error => WRONG,
-        Severity::Warning => WAITS,
-        Severity::Info => PLAIN,
-    }
-}
-
 fn text(lines: &[Line], skipped: &[String]) -> Vec<screen::Line> {
     let mut out = Vec::new();
     for line in lines {
@@ -103,7 +94,7 @@ fn text(lines: &[Line], skipped: &[String]) -> Vec<screen::Line> {
             n => counted(n, line.kind),
         };
         let severity = format!("{:<7}", check.severity().as_str());
-        let first = screen::Line::painted(style_of(check.severity()), severity);
+        let first = screen::Line::painted(style_for(check.severity()), severity);
         out.push(first.and(PLAIN, format!("  {}  {objects}", check.id())));
         let mut more = wrapped("cause   ", &line.cause);
         more.extend(wrapped("objects ", &named(line)).into_iter().filter(|_| has_objects(line)));

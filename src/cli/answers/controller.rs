@@ -3,24 +3,31 @@
 //!
 //! Reads the Lease and the Pods; the rest is in the world.
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 
 use super::lease::of_lease;
-use super::replicas::{OUR_PODS, Replicas};
+use super::replicas::{Election, OUR_PODS, Replicas};
 use super::{Access, Listed, Live};
 use crate::controller::client::Clients;
 use crate::controller::lease;
 use crate::model::counted::counted;
+use crate::model::finding::FindingKind;
 use crate::model::freeze::Switch;
 use crate::model::time::Timestamp;
 use crate::publisher::Mode;
 use crate::telemetry::standing::slowness;
+use crate::view::audit::catalog::{Check, Severity};
 use crate::view::overview::Problem;
 
 /// The kind of the problem that no controller leads.
 pub(super) const NO_LEADER: &str = "NoLeader";
+
+/// How far a time in an object may be ahead of the time of this command without a wrong clock. Both are derived from
+/// answers of the API server, which have whole seconds.
+pub(super) const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(5);
 
 /// The knowledge about the controller itself.
 pub(super) struct Controller {
@@ -61,6 +68,11 @@ impl Controller {
         let version = annotation(lease::VERSION);
         let last_write = annotation(lease::LAST_WRITE).and_then(|at| at.parse().ok());
         let (leader, lease, is_led) = match found {
+            // A Lease of earlier replicas may remain.
+            _ if replicas.is_some_and(|replicas| replicas.election == Election::Off) => {
+                let is_ready = replicas.is_some_and(|replicas| replicas.ready > 0);
+                (None, "no election (--leader-elect=false)".to_owned(), is_ready)
+            }
             Ok(Some(lease)) => of_lease(lease, now),
             Ok(None) => (None, format!("no leader: {name} does not exist"), false),
             Err(why) => (None, format!("leader unknown: {why}"), true),
@@ -72,13 +84,22 @@ impl Controller {
         };
         let frozen: Vec<String> =
             Switch::ALL.into_iter().filter_map(|switch| world.freeze().told(switch)).collect();
-        let problem = |kind, message: String| Problem { kind, subjects: Vec::new(), message, next: None };
+        let problem = |kind, severity, message: String| Problem {
+            kind,
+            severity,
+            subjects: Vec::new(),
+            message,
+            next: None,
+        };
         let mut problems = Vec::new();
         if !is_led {
             let pods = format!("kubectl -n {} get pods -l {OUR_PODS}", access.namespace);
             let message = match replicas {
                 None => {
-                    format!("no controller is running, and nodes get no more blocks ({lease}): {pods}")
+                    format!(
+                        "no controller is running, and nodes get no more blocks ({lease}): {pods}; one that runs \
+                         outside of the cluster with --leader-elect=false can't be seen from here"
+                    )
                 }
                 Some(replicas) => format!(
                     "no replica leads, and nodes get no more blocks ({lease}; {} and {} ready{}): /readyz and the log \
@@ -88,12 +109,24 @@ impl Controller {
                     slowness(listed.lease_took)
                 ),
             };
-            problems.push(problem(NO_LEADER, message));
+            problems.push(problem(NO_LEADER, Severity::Error, message));
         }
         if let Err(why) = &mode {
-            problems.push(problem("Passive", format!("the controller is passive: {why}")));
+            problems.push(problem("Passive", Severity::Error, format!("the controller is passive: {why}")));
         }
-        problems.extend(frozen.iter().map(|what| problem("Frozen", format!("frozen: {what}"))));
+        // An administrator has decided that, and nodes that join get nothing meanwhile.
+        let of_freeze = |what: &String| problem("Frozen", Severity::Warning, format!("frozen: {what}"));
+        problems.extend(frozen.iter().map(of_freeze));
+        let ahead = last_write.map(|at: Timestamp| at.duration_since(now)).unwrap_or_default();
+        if ahead > CLOCK_TOLERANCE {
+            let kind = FindingKind::ClockDiffers;
+            let message = format!(
+                "the leader dates its writes {} s ahead of the API server, as this command sees it; the ages and waits \
+                 that it writes are unknown: compare the clocks of the API servers",
+                ahead.as_secs()
+            );
+            problems.push(problem(kind.as_str(), Check::of(kind).severity(), message));
+        }
         Self { leader, lease, version, last_write, replicas, mode, frozen, problems, now }
     }
 }

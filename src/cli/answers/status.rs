@@ -6,14 +6,15 @@ use anstyle::Style;
 use serde_json::{Value, json};
 
 use super::super::program::program;
-use super::super::screen::{self, FINE, Line, PLAIN, WAITS, WRONG};
-use super::controller::{Controller, NO_LEADER};
+use super::super::screen::{self, FINE, Line, PLAIN, WAITS, WRONG, style_for};
+use super::controller::{CLOCK_TOLERANCE, Controller, NO_LEADER};
 use super::follow::{self, Screen};
 use super::{Cluster, Source, Verdict, block_on, fields};
 use crate::model::counted::{counted, shown};
 use crate::model::time::Timestamp;
+use crate::view::audit::catalog::Severity;
 use crate::view::late;
-use crate::view::overview::{NodeTotals, Overview, PoolRow, Problem, overview};
+use crate::view::overview::{NodeTotals, Overview, PoolRow, Problem, overview, sort};
 
 /// Show the state of the cluster on one screen: who leads, how nodes are served, the pools, and every problem with its
 /// remedy.
@@ -21,7 +22,9 @@ use crate::view::overview::{NodeTotals, Overview, PoolRow, Problem, overview};
 /// It reads the cluster once and decides with the controller's own planner. It works while the controller is down, and
 /// says so.
 ///
-/// Exit codes: 0 nothing is wrong, 1 there is a problem, 2 the cluster could not be read.
+/// Each problem is an error, a warning or information, as `check` says. The worst comes first.
+///
+/// Exit codes: 0 no errors and no warnings, 1 there are some, 2 the cluster could not be read.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cilium-node-ipam status\n  cilium-node-ipam status --wait --timeout 10m\n  cilium-node-ipam status -o json | jq '.pools[] | \
@@ -33,7 +36,7 @@ pub struct Args {
     #[arg(short, long)]
     watch: bool,
 
-    /// Wait until nothing is wrong, and print the last answer.
+    /// Wait until there is no error and no warning, and print the last answer.
     #[arg(long, conflicts_with = "watch")]
     wait: bool,
 
@@ -62,7 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
             };
             follow::watch(screen, look, show).await?
         } else if args.wait {
-            let told = |answer: &Answer| counted(answer.overview.problems.len(), "problem");
+            let told = |answer: &Answer| counted(answer.wrong().count(), "problem");
             let answer = follow::wait(args.timeout, look, Answer::verdict, told).await?;
             answer.print(cluster)?;
             answer
@@ -91,11 +94,17 @@ impl Answer {
         let mut overview = overview(&listed.world, &listed.plans, listed.now.wall);
         let late = late::problems(&listed.world, &listed.plans, listed.now.wall);
         overview.problems.splice(0..0, controller.problems.iter().cloned().chain(late));
+        sort(&mut overview.problems);
         Ok(Self { controller, overview })
     }
 
     fn verdict(&self) -> Verdict {
-        if self.overview.problems.is_empty() { Verdict::Fine } else { Verdict::Found }
+        if self.wrong().next().is_none() { Verdict::Fine } else { Verdict::Found }
+    }
+
+    /// The errors and warnings.
+    fn wrong(&self) -> impl Iterator<Item = &Problem> {
+        self.overview.problems.iter().filter(|problem| problem.severity < Severity::Info)
     }
 
     fn print(&self, cluster: &Cluster) -> anyhow::Result<()> {
@@ -142,11 +151,9 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
         lines.extend(styles.zip(table).map(|(style, line)| Line::painted(style, line)));
     }
     lines.push(Line::default());
-    if overview.problems.is_empty() {
-        lines.push(Line::painted(FINE, "No problem found."));
-    }
+    lines.extend(verdict_line(overview));
     for (number, problem) in overview.problems.iter().enumerate() {
-        let line = Line::from(format!("{:>3}  ", number + 1)).and(WRONG, problem.kind);
+        let line = Line::from(format!("{:>3}  ", number + 1)).and(style_for(problem.severity), problem.kind);
         lines.push(line.and(PLAIN, format!(": {}", problem.message)));
         lines.extend(problem.next.iter().map(|next| format!("     next: {} {next}", program()).into()));
     }
@@ -164,7 +171,10 @@ fn of_controller(controller: &Controller) -> Line {
         let text = format!("{} of {} ready", replicas.ready, counted(replicas.all, "replica"));
         (if replicas.ready == replicas.all { PLAIN } else { WAITS }, text)
     });
-    let last_write = controller.last_write.map(|at| format!("last write {} ago", since(at, controller.now)));
+    let last_write = controller.last_write.map(|at| match since(at, controller.now) {
+        Some(since) => format!("last write {since} ago"),
+        None => "last write at an unknown time".to_owned(),
+    });
     let parts = [
         controller.version.clone().map(plain),
         replicas,
@@ -193,6 +203,22 @@ fn of_nodes(nodes: &NodeTotals) -> Line {
         )
 }
 
+/// The sentence that nothing is wrong. A node without addresses that is not late yet is no problem, but not fine either.
+fn verdict_line(overview: &Overview) -> Option<Line> {
+    if overview.problems.iter().any(|problem| problem.severity < Severity::Info) {
+        return None;
+    }
+    let waiting = overview.nodes.without_addresses;
+    if waiting > 0 {
+        let nodes = counted(waiting, "node");
+        let text = format!("{nodes} without addresses, not late yet: {} why NODE", program());
+        return Some(Line::painted(WAITS, text));
+    }
+    let text =
+        if overview.problems.is_empty() { "No problem found." } else { "No problem found. For information:" };
+    Some(Line::painted(FINE, text))
+}
+
 /// The style of the line of a pool.
 fn style_of(pool: &PoolRow) -> Style {
     match pool.state.as_str() {
@@ -203,7 +229,7 @@ fn style_of(pool: &PoolRow) -> Style {
 }
 
 fn row(pool: &PoolRow, now: Timestamp) -> Vec<String> {
-    let oldest = pool.oldest.values().min().map(|at| since(*at, now));
+    let oldest = pool.oldest.values().min().map(|at| since(*at, now).unwrap_or_else(|| "?".to_owned()));
     vec![
         pool.name.to_string(),
         pool.state.clone(),
@@ -240,9 +266,10 @@ fn more(pool: &PoolRow) -> [String; 3] {
     [priority, selector, cidrs.collect::<Vec<_>>().join(",")]
 }
 
-/// The time since a moment.
-fn since(at: Timestamp, now: Timestamp) -> String {
-    age(now.duration_since(at).as_secs())
+/// The time since a moment; `None` if it is in the future: a wrong clock has set it.
+fn since(at: Timestamp, now: Timestamp) -> Option<String> {
+    let since = now.duration_since(at);
+    (since >= -CLOCK_TOLERANCE).then(|| age(since.as_secs()))
 }
 
 /// A time span as kubectl prints ages.
@@ -280,7 +307,8 @@ fn object(controller: &Controller, overview: &Overview) -> Value {
     });
     let problems = overview.problems.iter().map(|problem| {
         json!({
-            "kind": problem.kind, "message": problem.message, "subjects": problem.subjects,
+            "kind": problem.kind, "severity": problem.severity.as_str(), "message": problem.message,
+            "subjects": problem.subjects,
             "next": problem.next.as_ref().map(|next| format!("{} {next}", program())),
         })
     });

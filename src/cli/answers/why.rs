@@ -6,11 +6,14 @@ use serde_json::{Value, json};
 use super::{Cluster, Listed, Source, Verdict, block_on, fields};
 use crate::model::claim::block_name;
 use crate::model::finding::{Finding, FindingKind};
+use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
 use crate::model::plan::{self, NodePlan, WhyNot};
 use crate::model::request::Request;
 use crate::plan::{why_no_block, why_no_pool};
+use crate::view::duplicates::{DUPLICATE_ADDRESSES, duplicates};
+use crate::view::findings::of_world;
 use crate::view::{failures, late, who};
 
 /// Explain one node: its labels, its pools and their verdicts, its blocks, and the reason why it waits.
@@ -48,7 +51,7 @@ struct Reason {
     labels: Vec<String>,
     /// The pools that select it, in the order in which it asks them.
     pools: Vec<String>,
-    /// Its blocks, each with its state and a sentence.
+    /// Its blocks, each with its state and a sentence. The addresses on its carrier without a claim follow.
     blocks: Vec<who::Answer>,
     carrier: Option<&'static str>,
     agent: String,
@@ -112,6 +115,21 @@ impl Reason {
             findings.extend(failures.iter().map(|failure| format!("{kind}: {}", failure.description())));
             next = plan.requests().iter().map(step).collect();
         }
+        // Writes that fail are there already, with those that come next.
+        let is_of_node = |finding: &Finding| {
+            finding.name == node.as_str()
+                && (finding.subject == Kind::CiliumNode.into() || finding.subject == Kind::Node.into())
+                && finding.kind != FindingKind::WriteFailed
+        };
+        let of_world = of_world(world).filter(is_of_node);
+        findings.extend(of_world.map(|finding| format!("{}: {}", finding.kind.as_str(), finding.message)));
+        let shared =
+            duplicates(world).into_iter().filter(|found| [&found.node, &found.other].contains(&node));
+        findings.splice(
+            0..0,
+            shared.map(|found| format!("{DUPLICATE_ADDRESSES}: {}", found.seen_from(node, world))),
+        );
+        let claimed = world.claims_of(node).flat_map(|known| who::who(world, &[], known.claim.cidr));
         Some(Self {
             node: node.clone(),
             labels,
@@ -119,7 +137,7 @@ impl Reason {
                 .pools_of(node)
                 .map(|pool| format!("{} (priority {})", pool.name, pool.priority))
                 .collect(),
-            blocks: world.claims_of(node).flat_map(|known| who::who(world, &[], known.claim.cidr)).collect(),
+            blocks: claimed.chain(who::unclaimed(world, node)).collect(),
             carrier: world.carrier(node).map(|carrier| carrier.kind().as_str()),
             agent,
             waits,

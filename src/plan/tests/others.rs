@@ -4,7 +4,10 @@ use super::*;
 use crate::model::surroundings::{OtherRange, PodAddresses, RangeOwner, Surroundings};
 use crate::plan::routes::next_hops;
 use crate::view::audit::audit;
-use crate::view::who::who;
+use crate::view::duplicates::duplicates;
+use crate::view::overview::{overview, sort};
+use crate::view::who::{unclaimed, who};
+use std::collections::BTreeSet;
 
 fn range(owner: RangeOwner, kind: &'static str, name: &str, cidr: &str) -> OtherRange {
     OtherRange { owner, kind, name: name.to_owned(), cidrs: vec![cidr.parse().unwrap()] }
@@ -122,4 +125,57 @@ fn a_check_names_each_pod_that_the_next_start_of_its_agent_loses() {
         let lines = checked_with(&cluster, &around);
         assert_eq!(lines.iter().any(|line| line == lost), is_lost, "{lines:?}");
     }
+}
+
+/// A restored backup, or a script, copies the fields of one CiliumNode to another.
+const COPIED: &str = "pool p 10.0.0.0/24 28\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.0/28\n\
+                      ciliumnode b @51 10.0.0.16/28 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40\n\
+                      claim 10.0.0.16/28 b 1 Held @41";
+
+#[test]
+fn addresses_of_a_claim_on_the_carrier_of_another_node_are_duplicates() {
+    let cluster = Cluster::of(COPIED);
+    let found: Vec<String> = duplicates(&cluster.world)
+        .iter()
+        .map(|found| {
+            format!("{} {} {}: {}", found.node, found.other, found.cidr, found.holders(&cluster.world))
+        })
+        .collect();
+    assert_eq!(found, ["b a 10.0.0.0/28: the claim is of node a"]);
+    assert!(
+        checked(&cluster, Vec::new())[0].starts_with("NIP0206 b (10.0.0.0/28): a has the same addresses")
+    );
+    // The carrier of the holder does not have the block.
+    let only_one = Cluster::of(&COPIED.replace("@50 10.0.0.0/28", "@50 bare"));
+    assert_eq!(duplicates(&only_one.world), BTreeSet::new());
+}
+
+#[test]
+fn duplicate_addresses_are_the_first_problem() {
+    let waiting = "pool q 10.9.0.0/24 28 zone=z\nnode z 1 bad\npool full 10.8.0.0/28 28 zone=y";
+    let mut cluster = Cluster::of(&format!("{COPIED}\n{waiting}"));
+    let plans = crate::plan::forecast::plan_all(&mut cluster.world, Policy::DEFAULT, cluster.now);
+    let mut overview = overview(&cluster.world, &plans, cluster.now.wall);
+    sort(&mut overview.problems);
+    let kinds: Vec<&str> = overview.problems.iter().map(|problem| problem.kind).collect();
+    assert_eq!(kinds.first(), Some(&"DuplicateAddresses"), "{kinds:?}");
+    assert_eq!(overview.problems[0].subjects, ["a", "b"]);
+}
+
+#[test]
+fn everything_on_a_carrier_without_a_claim_is_listed() {
+    let cluster = Cluster::of(
+        &COPIED.replace("10.0.0.16/28 10.0.0.0/28", "10.0.0.16/28 10.0.0.0/28 10.0.0.32/28 10.7.0.0/28"),
+    );
+    let listed: Vec<String> = unclaimed(&cluster.world, &"b".into())
+        .iter()
+        .map(|answer| format!("{} {}: {}", answer.range, answer.word.as_str(), answer.detail))
+        .collect();
+    let expected = [
+        "10.0.0.0/28 foreign: node b has 10.0.0.0/28 without a claim",
+        "10.0.0.32/28 foreign: node b has 10.0.0.32/28 without a claim",
+        "10.7.0.0/28 foreign: node b has 10.7.0.0/28 without a claim",
+    ];
+    assert_eq!(listed, expected);
+    assert_eq!(unclaimed(&cluster.world, &"a".into()), []);
 }

@@ -1,14 +1,12 @@
 //! Pools, claims and carriers compared with each other.
 
-use std::collections::BTreeSet;
-
 use super::catalog::Check;
 use super::found::Found;
-use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, block_name};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
 use crate::net::cidr::Cidr;
+use crate::view::duplicates::duplicates;
 use crate::view::free;
 use crate::world::World;
 
@@ -76,29 +74,10 @@ fn of_claim(world: &World, claim: &Claim, found: &mut Found) {
 
 /// The addresses that two carriers have.
 fn carried_twice(world: &World, found: &mut Found) {
-    let of_carrier = |occupant: &Occupant| match occupant {
-        Occupant::Carried(node) => Some(node.clone()),
-        Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) | Occupant::Unreadable(..) => None,
-    };
-    let mut pairs: BTreeSet<(NodeName, NodeName, Cidr)> = BTreeSet::new();
-    for (cidr, occupant) in world.ledger().entries() {
-        let Some(node) = of_carrier(occupant) else { continue };
-        for (shared, other) in world.ledger().strangers_in(cidr) {
-            if let Some(other) = of_carrier(other).filter(|other| node < *other) {
-                pairs.insert((node.clone(), other, if cidr.covers(shared) { shared } else { cidr }));
-            }
-        }
-    }
-    for (node, other, cidr) in pairs {
-        let holders: Vec<String> =
-            world.claims_over(cidr).map(|known| format!("node {}", known.claim.node)).collect();
-        let claim = if holders.is_empty() {
-            "no node has a claim of them".to_owned()
-        } else {
-            format!("the claim is of {}", ten_of(holders))
-        };
-        let cause = format!("{other} has the same addresses, and {claim}");
-        found.add(Check::CarriedTwice, CILIUM_NODE, node.as_str(), cause, cidr.to_string());
+    for duplicate in duplicates(world) {
+        let cause = format!("{} has the same addresses, and {}", duplicate.other, duplicate.holders(world));
+        let (node, detail) = (duplicate.node.as_str(), duplicate.cidr.to_string());
+        found.add(Check::CarriedTwice, world.reader().carrier_kind().as_str(), node, cause, detail);
     }
 }
 

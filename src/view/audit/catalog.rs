@@ -3,6 +3,7 @@
 //! An id that was published once is kept, and is never used for another check. `docs/check.md` has a section per id,
 //! and a test compares the two.
 
+use crate::model::finding::FindingKind;
 use crate::model::stable_names;
 
 stable_names! {
@@ -64,6 +65,58 @@ macro_rules! checks {
             }
         }
     };
+}
+
+impl Check {
+    /// The check that a finding violates. Its severity is that of the finding in every command.
+    #[must_use]
+    pub const fn of(kind: FindingKind) -> Self {
+        match kind {
+            FindingKind::Overlap => Self::ClaimOverlaps,
+            FindingKind::BothPublished => Self::BothPublished,
+            FindingKind::UnreadableObject | FindingKind::MalformedCiliumNode | FindingKind::MalformedNode => {
+                Self::Unreadable
+            }
+            FindingKind::SecondAllocator => Self::SecondAllocator,
+            FindingKind::StrayBlock => Self::FirstBlockStray,
+            FindingKind::StrayFurtherBlock => Self::FurtherBlockStray,
+            FindingKind::DefinitionDeleted => Self::DefinitionDeleted,
+            FindingKind::ClaimBeingDeleted => Self::ClaimBeingDeleted,
+            FindingKind::PodCIDRConflict => Self::PodCidrOfOtherNode,
+            FindingKind::PodCIDROutsidePools => Self::RangeOutsidePools,
+            FindingKind::NodeNetworkInPool => Self::NodeAddresses,
+            FindingKind::SharedInternalIP => Self::InternalIpTwice,
+            FindingKind::LeftOverClaims => Self::ClaimUnpublished,
+            FindingKind::NodeMissing => Self::NodeOfClaimMissing,
+            FindingKind::ForeignAddresses => Self::RangeWithoutClaim,
+            FindingKind::MinAllocate
+            | FindingKind::ForeignPodCIDRs
+            | FindingKind::MisplacedBlock
+            | FindingKind::BlockTooWide
+            | FindingKind::Blocked
+            | FindingKind::FormerMode
+            | FindingKind::PodsUnchecked
+            | FindingKind::UnsupportedCilium
+            | FindingKind::OtherSettings
+            | FindingKind::NoPool
+            | FindingKind::NothingRequested => Self::NodeFinding,
+            FindingKind::UnfitPodIPPool
+            | FindingKind::WriteFailed
+            | FindingKind::WriteWithoutEffect
+            | FindingKind::ReclaimStopped
+            | FindingKind::AgentMissing
+            | FindingKind::ClockDiffers
+            | FindingKind::RouteWithheld
+            | FindingKind::RouteRefused
+            | FindingKind::RouteRemains
+            | FindingKind::RouteAnnouncedTwice
+            | FindingKind::BrokenInvariant => Self::PoolFinding,
+            FindingKind::NodeAtLimit
+            | FindingKind::DrainWaits
+            | FindingKind::RouteInVrf
+            | FindingKind::WouldReclaim => Self::WaitFinding,
+        }
+    }
 }
 
 checks! {
@@ -169,7 +222,7 @@ checks! {
         "The planner reports a finding about a node or its blocks."
         "See the finding in docs/operations.md.";
     PoolFinding "NIP0802" Warning
-        "The planner reports a finding about a pool or a write."
+        "The planner reports a finding about a pool, a route or a write."
         "See the finding in docs/operations.md.";
     WaitFinding "NIP0803" Info
         "A node or a block waits."

@@ -58,41 +58,10 @@ pub(super) fn look_around(around: &Surroundings, found: &mut Found) {
     }
 }
 
-/// The check under which a finding is listed; `None` where the audit compares the objects itself, and for no problem.
+/// The check under which the audit lists a finding of the planner; `None` where the audit compares the objects itself,
+/// and for no problem.
 fn check_of(kind: FindingKind) -> Option<Check> {
-    Some(match kind {
-        FindingKind::Overlap => Check::ClaimOverlaps,
-        FindingKind::BothPublished => Check::BothPublished,
-        FindingKind::MalformedCiliumNode | FindingKind::MalformedNode => Check::Unreadable,
-        FindingKind::SecondAllocator => Check::SecondAllocator,
-        FindingKind::StrayBlock => Check::FirstBlockStray,
-        FindingKind::StrayFurtherBlock => Check::FurtherBlockStray,
-        FindingKind::ClaimBeingDeleted => Check::ClaimBeingDeleted,
-        FindingKind::DefinitionDeleted => Check::DefinitionDeleted,
-        FindingKind::MinAllocate
-        | FindingKind::ForeignPodCIDRs
-        | FindingKind::MisplacedBlock
-        | FindingKind::BlockTooWide
-        | FindingKind::Blocked
-        | FindingKind::FormerMode
-        | FindingKind::PodsUnchecked
-        | FindingKind::UnsupportedCilium
-        | FindingKind::OtherSettings
-        | FindingKind::NoPool
-        | FindingKind::NothingRequested => Check::NodeFinding,
-        FindingKind::UnfitPodIPPool
-        | FindingKind::WriteFailed
-        | FindingKind::WriteWithoutEffect
-        | FindingKind::ReclaimStopped
-        | FindingKind::AgentMissing
-        | FindingKind::ClockDiffers
-        | FindingKind::BrokenInvariant => Check::PoolFinding,
-        FindingKind::NodeAtLimit
-        | FindingKind::DrainWaits
-        | FindingKind::RouteWithheld
-        | FindingKind::RouteRefused
-        | FindingKind::RouteRemains
-        | FindingKind::RouteAnnouncedTwice => Check::WaitFinding,
+    match kind {
         FindingKind::UnreadableObject
         | FindingKind::PodCIDRConflict
         | FindingKind::PodCIDROutsidePools
@@ -102,6 +71,39 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         | FindingKind::NodeMissing
         | FindingKind::ForeignAddresses
         | FindingKind::RouteInVrf
-        | FindingKind::WouldReclaim => return None,
-    })
+        | FindingKind::WouldReclaim => None,
+        FindingKind::Overlap
+        | FindingKind::BothPublished
+        | FindingKind::MalformedCiliumNode
+        | FindingKind::MalformedNode
+        | FindingKind::SecondAllocator
+        | FindingKind::StrayBlock
+        | FindingKind::StrayFurtherBlock
+        | FindingKind::DefinitionDeleted
+        | FindingKind::ClaimBeingDeleted
+        | FindingKind::MinAllocate
+        | FindingKind::ForeignPodCIDRs
+        | FindingKind::MisplacedBlock
+        | FindingKind::BlockTooWide
+        | FindingKind::Blocked
+        | FindingKind::FormerMode
+        | FindingKind::PodsUnchecked
+        | FindingKind::UnsupportedCilium
+        | FindingKind::OtherSettings
+        | FindingKind::NoPool
+        | FindingKind::NothingRequested
+        | FindingKind::UnfitPodIPPool
+        | FindingKind::WriteFailed
+        | FindingKind::WriteWithoutEffect
+        | FindingKind::ReclaimStopped
+        | FindingKind::AgentMissing
+        | FindingKind::ClockDiffers
+        | FindingKind::BrokenInvariant
+        | FindingKind::NodeAtLimit
+        | FindingKind::DrainWaits
+        | FindingKind::RouteWithheld
+        | FindingKind::RouteRefused
+        | FindingKind::RouteRemains
+        | FindingKind::RouteAnnouncedTwice => Some(Check::of(kind)),
+    }
 }
