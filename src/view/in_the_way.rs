@@ -12,7 +12,7 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::node::AddressKind;
 use crate::model::pool::Pool;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 use crate::publisher;
 use crate::publisher::ipam_mode::IpamMode;
 use crate::world::World;
@@ -111,32 +111,48 @@ fn own_network(world: &World, pool: &Pool) -> Option<Finding> {
     Some(Finding::new(FindingKind::NodeNetworkInPool, Kind::Pool, pool.name.as_str(), message))
 }
 
-/// Each `InternalIP` that several Nodes have, with these Nodes.
-pub(super) fn shared_internal_ips(world: &World) -> BTreeMap<IpAddr, BTreeSet<&NodeName>> {
+/// An `InternalIP` that several Nodes have.
+pub(super) struct SharedIp<'a> {
+    /// These Nodes.
+    pub(super) nodes: BTreeSet<&'a NodeName>,
+    /// Those of them that have no other `InternalIP` of the family. Other nodes reach their pods by this one. The
+    /// others have a virtual address beside their own, such as that of kube-vip, and Cilium uses the first one.
+    pub(super) without_another: BTreeSet<&'a NodeName>,
+}
+
+/// Each `InternalIP` that several Nodes have.
+pub(super) fn shared_internal_ips(world: &World) -> BTreeMap<IpAddr, SharedIp<'_>> {
     let is_internal = |node: &NodeName, address: IpAddr| {
         let own = world.node(node).into_iter().flat_map(|node| &node.addresses);
         own.into_iter().any(|own| own.address == address && own.kind == AddressKind::Internal)
     };
-    let mut shared = BTreeMap::<IpAddr, BTreeSet<&NodeName>>::new();
+    let has_another = |node: &NodeName, address: IpAddr| {
+        let own = world.node(node).into_iter().flat_map(|node| &node.addresses);
+        let mut internal = own.filter(|own| own.kind == AddressKind::Internal && own.address != address);
+        internal.any(|own| Family::of(own.address) == Family::of(address))
+    };
+    let mut shared = BTreeMap::<IpAddr, SharedIp<'_>>::new();
     for (address, nodes) in world.shared_node_addresses() {
         let nodes: BTreeSet<&NodeName> = nodes.filter(|node| is_internal(node, address)).collect();
         if nodes.len() > 1 {
-            shared.insert(address, nodes);
+            let without_another = nodes.iter().copied().filter(|node| !has_another(node, address)).collect();
+            shared.insert(address, SharedIp { nodes, without_another });
         }
     }
     shared
 }
 
-/// Nodes with the same `InternalIP`.
+/// Nodes with the same `InternalIP`, if it is the only one of its family of one of them.
 fn shared_addresses(world: &World) -> Option<Finding> {
-    let shared = shared_internal_ips(world);
+    let mut shared = shared_internal_ips(world);
+    shared.retain(|_, shared| !shared.without_another.is_empty());
     let message = format!(
-        "{} of several Nodes: {}; Cilium sends the pod traffic of all of them to one machine; set --node-ip of \
+        "{} of several Nodes, and the only one of some: {}; Cilium sends the pod traffic of all of them to one machine; set --node-ip of \
          kubelet to an address of the machine itself, not to a virtual one such as that of kube-vip; delete a Node \
          only if its machine is gone",
         counted(shared.len(), "InternalIP"),
-        ten_of(shared.iter().map(|(address, nodes)| format!("{address} ({})", ten_of(nodes)))),
+        ten_of(shared.iter().map(|(address, shared)| format!("{address} ({})", ten_of(&shared.nodes)))),
     );
-    let first = shared.values().find_map(BTreeSet::first)?;
+    let first = shared.values().find_map(|shared| shared.without_another.first())?;
     Some(Finding::of_node(FindingKind::SharedInternalIP, first, message))
 }

@@ -112,6 +112,15 @@ fn nodes_with_one_internal_ip_are_named() {
     cluster.observe("node b 1 own=192.168.0.1/32 @110");
     check(
         &cluster,
-        &["SharedInternalIP Node a: 1 InternalIP of several Nodes: 192.168.0.1 (a, b); ", "--node-ip"],
+        &[
+            "SharedInternalIP Node a: 1 InternalIP of several Nodes, and the only one of some: 192.168.0.1 (a, b); ",
+            "--node-ip",
+        ],
     );
+    // One of them also has an address of its own.
+    cluster.observe("node a 1 own=192.168.0.0/31 @111");
+    check(&cluster, &["SharedInternalIP Node b: "]);
+    // Both have.
+    cluster.observe("node b 1 own=192.168.0.1/32,192.168.0.9/32 @112");
+    assert_eq!(found(&cluster), [""; 0], "a virtual address beside others");
 }

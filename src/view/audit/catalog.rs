@@ -176,7 +176,7 @@ checks! {
         "The podCIDR of a Node is outside of every pool."
         "Nothing, if neither routes nor another CNI use it.";
     InternalIpTwice "NIP0404" Error
-        "Two Nodes have the same InternalIP."
+        "Two Nodes have the same InternalIP, and one of them has no other of the family."
         "Set `--node-ip` of kubelet to an address of the machine itself, not to a virtual one such as that of kube-vip. \
          Delete a Node only if its machine is gone.";
     FirstBlockStray "NIP0405" Info
@@ -185,6 +185,9 @@ checks! {
     FurtherBlockStray "NIP0406" Info
         "A further block of a node is of a pool that does not select the node any more."
         "Nothing: with `reclaim.mode: Enabled` of the pool the block returns when the node does not need it.";
+    InternalIpVirtual "NIP0407" Info
+        "Two Nodes have the same InternalIP beside others."
+        "Nothing, if the address moves between machines, as that of kube-vip does.";
     ServiceRange "NIP0501" Error
         "A pool contains addresses of Services."
         "Add the range of the Services to `exclude` of the pool.";

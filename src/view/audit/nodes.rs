@@ -18,11 +18,13 @@ pub(super) fn look(world: &World, found: &mut Found) {
             of_pod_cidr(world, node, *cidr, found);
         }
     }
-    for (address, nodes) in in_the_way::shared_internal_ips(world) {
-        let mut nodes = nodes.into_iter();
-        let Some(first) = nodes.next() else { continue };
-        let cause = format!("Node {} has the same InternalIP {address}", ten_of(nodes));
-        found.add(Check::InternalIpTwice, NODE, first.as_str(), cause, String::new());
+    for (address, shared) in in_the_way::shared_internal_ips(world) {
+        let only = shared.without_another.first();
+        let check = if only.is_some() { Check::InternalIpTwice } else { Check::InternalIpVirtual };
+        let Some(first) = only.or(shared.nodes.first()).copied() else { continue };
+        let others = shared.nodes.iter().filter(|node| **node != first);
+        let cause = format!("Node {} has the same InternalIP {address}", ten_of(others));
+        found.add(check, NODE, first.as_str(), cause, String::new());
     }
 }
 
