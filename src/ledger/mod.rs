@@ -68,7 +68,7 @@ impl fmt::Display for Occupant {
             Self::Pending => f.write_str("a claim that is being created"),
             Self::LostClaim(None) => f.write_str("a lost claim"),
             Self::LostClaim(Some(node)) => write!(f, "the lost claim of node {node}"),
-            Self::Carried(node) => write!(f, "CiliumNode {node}"),
+            Self::Carried(node) => write!(f, "the carrier of node {node}"),
             Self::Unreadable(kind, name) => write!(f, "the unreadable {} {name}", kind.as_str()),
         }
     }

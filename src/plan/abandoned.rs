@@ -107,9 +107,10 @@ pub(super) fn explanation(world: &World, publisher: &Publisher, claim: &Claim) -
     if let Some(Err(why)) = world.look(&claim.node).map(|look| &look.found) {
         return format!("a user gave the claim up, but the pods of its node can't be read: {why}");
     }
+    let carrier = publisher.carrier_kind().as_str();
     let agent = if publisher.removes_with_query() { ", its agent" } else { "" };
     format!(
-        "a user gave the claim up; its block is free when its CiliumNode{agent} and the pods of its node show that \
+        "a user gave the claim up; its block is free when its {carrier}{agent} and the pods of its node show that \
          they do not have it, and it has cooled"
     )
 }

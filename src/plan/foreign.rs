@@ -38,6 +38,7 @@ impl Subject<'_> {
         };
         if let Some((other, occupant)) = self.world.ledger().overlapping(cidr).find(is_in_the_way) {
             let holder = self.world.claim(other).map(|known| format!(" of node {}", known.claim.node));
+            let occupant = self.world.name_of(occupant);
             return Some(format!("overlaps {other} ({occupant}{})", holder.unwrap_or_default()));
         }
         self.world

@@ -83,7 +83,7 @@ fn ranges_of(world: &World, block: Cidr, range: Cidr, occupant: &Occupant) -> Ve
         overlapping.map(move |cidr| format!("{cidr} ({} {})", carrier.kind().as_str(), carrier.name()))
     });
     let ranges: Vec<String> = ranges.collect();
-    if ranges.is_empty() { vec![format!("{range} ({occupant})")] } else { ranges }
+    if ranges.is_empty() { vec![format!("{range} ({})", world.name_of(occupant))] } else { ranges }
 }
 
 /// Why a claim that is not on the carrier of its node yet would harm the agent there.

@@ -172,13 +172,15 @@ pub fn findings(world: &World) -> Vec<Finding> {
         }
     }
     findings.extend(carried.into_iter().map(|(node, (cidrs, pools))| {
+        let kind = world.reader().carrier_kind();
         let message = format!(
             "it has {} without a claim, in the ranges of pool {}: other nodes get no blocks there; remove them \
-             from the CiliumNode once no pod uses them",
+             from the {} once no pod uses them",
             ten_of(cidrs),
             ten_of(pools),
+            kind.as_str(),
         );
-        Finding::new(FindingKind::ForeignAddresses, Kind::CiliumNode, node.as_str(), message)
+        Finding::new(FindingKind::ForeignAddresses, kind, node.as_str(), message)
     }));
     findings
 }

@@ -79,9 +79,11 @@ impl<'a> Takers<'a> {
         let mut lines = Vec::new();
         if !self.strangers.is_empty() {
             let named = self.strangers.iter().map(|(occupant, cidrs)| match cidrs.as_slice() {
-                [cidr] => format!("{occupant} ({cidr})"),
-                [cidr, more @ ..] => format!("{occupant} ({cidr} and {} more)", more.len()),
-                [] => occupant.to_string(),
+                [cidr] => format!("{} ({cidr})", world.name_of(occupant)),
+                [cidr, more @ ..] => {
+                    format!("{} ({cidr} and {} more)", world.name_of(occupant), more.len())
+                }
+                [] => world.name_of(occupant),
             });
             lines.push(format!("addresses without a claim: {}", ten_of(named)));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{KnownClaim, LostClaim, Remembered, RunningAgent, Serving, World, readable};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Occupant};
 use crate::model::agent::{AgentPod, NoAgent};
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::{Claim, ClaimState, Reason};
@@ -454,6 +454,17 @@ impl World {
                 && self.offers_from(carrier, claim)
                 && reader.carried_under(carrier, claim).as_ref() == pod_ip_pool
         })
+    }
+
+    /// An occupant, for a person: of a carrier its kind and name.
+    #[must_use]
+    pub fn name_of(&self, occupant: &Occupant) -> String {
+        match occupant {
+            Occupant::Carried(node) => format!("{} {node}", self.reader.carrier_kind().as_str()),
+            Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) | Occupant::Unreadable(..) => {
+                occupant.to_string()
+            }
+        }
     }
 
     /// The carrier of a node's blocks.

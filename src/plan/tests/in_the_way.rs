@@ -1,6 +1,7 @@
 //! Findings about obstacles without a claim.
 
 use super::*;
+use crate::view::duplicates::duplicates;
 use crate::view::findings;
 
 fn found(cluster: &Cluster) -> Vec<String> {
@@ -123,4 +124,19 @@ fn nodes_with_one_internal_ip_are_named() {
     // Both have.
     cluster.observe("node b 1 own=192.168.0.1/32,192.168.0.9/32 @112");
     assert_eq!(found(&cluster), [""; 0], "a virtual address beside others");
+}
+
+#[test]
+fn in_kubernetes_mode_findings_about_carriers_are_about_nodes() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1 has=10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40\n\
+                node b 1 has=10.0.0.0/30";
+    let cluster = Cluster::serving("kubernetes v4", text);
+    let found = found(&cluster);
+    assert!(
+        found.iter().any(|finding| finding.starts_with("ForeignAddresses Node b: ")
+            && finding.ends_with("remove them from the Node once no pod uses them")),
+        "{found:#?}"
+    );
+    assert!(found.iter().all(|finding| !finding.contains("CiliumNode ")), "{found:#?}");
+    assert_eq!(duplicates(&cluster.world).len(), 1);
 }

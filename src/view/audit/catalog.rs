@@ -121,7 +121,7 @@ impl Check {
 
 checks! {
     ClaimOverlaps "NIP0101" Error
-        "A claim overlaps another claim, or addresses on a CiliumNode."
+        "A claim overlaps another claim, or addresses on a carrier."
         "Find both with `who CIDR`, and remove the one that no pod uses.";
     BothPublished "NIP0102" Error
         "Two claims overlap, and both are published."
@@ -136,8 +136,8 @@ checks! {
         "A node holds a block, and its carrier does not have it."
         "If a controller is running, `why NODE` shows the cause.";
     RangeWithoutClaim "NIP0202" Warning
-        "A CiliumNode has addresses of a pool without a claim."
-        "Remove them from the CiliumNode once no pod uses them, or add them to `exclude` of the pool.";
+        "A carrier has addresses of a pool without a claim."
+        "Remove them from it once no pod uses them, or add them to `exclude` of the pool.";
     RangeOutsidePools "NIP0203" Info
         "A carrier has a block outside of every pool, without a claim."
         "Declare the range in a pool, or remove it from the carrier once no pod uses it.";

@@ -333,7 +333,8 @@ fn others(world: &World, claim: &Claim) -> Vec<String> {
         Occupant::Unreadable(kind, name) => *kind == Kind::CiliumNode && name != claim.node.as_str(),
         Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) => false,
     };
-    let strangers = strangers.filter(|(_, occupant)| is_other(occupant)).map(|(_, other)| other.to_string());
+    let strangers =
+        strangers.filter(|(_, occupant)| is_other(occupant)).map(|(_, other)| world.name_of(other));
     let claims = world
         .overlapping(claim)
         .map(|other| format!("NodeIPBlock {} of node {}", other.claim.cidr, other.claim.node));

@@ -191,11 +191,11 @@ fn every_occupant_is_compared_with_its_source() {
     }
     check(
         |world| world.ledger.set_carried(&"n".into(), AddressSet::new()),
-        "10.9.0.0/28 is not taken by CiliumNode n",
+        "10.9.0.0/28 is not taken by the carrier of node n",
     );
     check(
         |world| world.ledger.set_carried(&"gone".into(), AddressSet::from_iter([cidr("10.6.0.0/28")])),
-        "10.6.0.0/28 is taken by CiliumNode gone, which does not exist",
+        "10.6.0.0/28 is taken by the carrier of node gone, which does not exist",
     );
 }
 
