@@ -55,7 +55,8 @@ async fn start(args: Args) -> anyhow::Result<()> {
             cilium_namespace: args.cilium_namespace.clone(),
             time_limit: gather::TIME_LIMIT,
         };
-        return screen::print_lines(dry_run::run(&clients, &options, args.policy()).await?);
+        screen::print_lines(dry_run::run(&clients, &options, args.policy()).await?)?;
+        return Ok(());
     }
     let election = args
         .leader_elect

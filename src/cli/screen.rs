@@ -5,7 +5,7 @@
 //! escapes of their notation, so a reader has the same strings.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
@@ -37,7 +37,14 @@ pub(super) const fn style_for(severity: Severity) -> Style {
 /// Clears a terminal (ECMA-48: erase in page, cursor position).
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
-const CANT_WRITE: &str = "can't write to standard output";
+/// The reader of standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// It reads on.
+    Open,
+    /// It has closed the pipe, such as `head`, and gets nothing more. That is no error.
+    Closed,
+}
 
 /// A line for people: texts of any content, each in a style.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,30 +76,38 @@ impl fmt::Display for Line {
 }
 
 /// Prints lines.
-pub(super) fn print_lines<L: Into<Line>>(lines: impl IntoIterator<Item = L>) -> anyhow::Result<()> {
+pub(super) fn print_lines<L: Into<Line>>(lines: impl IntoIterator<Item = L>) -> anyhow::Result<Reader> {
     let text: String = lines.into_iter().map(|line| line.into().to_string() + "\n").collect();
-    anstream::stdout().lock().write_all(text.as_bytes()).context(CANT_WRITE)
+    write_to(&mut anstream::stdout().lock(), text.as_bytes())
 }
 
 /// Prints an object as JSON.
-pub(super) fn print_json(object: &Value) -> anyhow::Result<()> {
+pub(super) fn print_json(object: &Value) -> anyhow::Result<Reader> {
     let text = serde_json::to_string_pretty(object)?;
     print_own(format!("{}\n", printable_json(&text)).as_bytes())
 }
 
 /// Prints objects as documents of YAML.
-pub(super) fn print_yaml(objects: &[Value]) -> anyhow::Result<()> {
+pub(super) fn print_yaml(objects: &[Value]) -> anyhow::Result<Reader> {
     let documents: Vec<String> = objects.iter().map(yaml).collect::<Result<_, _>>()?;
     print_own(documents.join("---\n").as_bytes())
 }
 
 /// Prints a document of this program, which has no text of other writers.
-pub(super) fn print_own(document: &[u8]) -> anyhow::Result<()> {
-    std::io::stdout().lock().write_all(document).context(CANT_WRITE)
+pub(super) fn print_own(document: &[u8]) -> anyhow::Result<Reader> {
+    write_to(&mut std::io::stdout().lock(), document)
+}
+
+fn write_to(out: &mut impl Write, text: &[u8]) -> anyhow::Result<Reader> {
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Ok(()) => Ok(Reader::Open),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Closed),
+        Err(error) => Err(error).context("can't write to standard output"),
+    }
 }
 
 /// Clears the terminal.
-pub(super) fn clear() -> anyhow::Result<()> {
+pub(super) fn clear() -> anyhow::Result<Reader> {
     print_own(CLEAR.as_bytes())
 }
 
@@ -146,6 +161,26 @@ mod tests {
     use super::*;
 
     const HOSTILE: &str = "a\u{1b}]0;title\u{7}\u{9b}31m\u{202e}b\u{2028}\u{feff}\u{7f}";
+
+    /// A pipe without a reader.
+    struct Unread(ErrorKind);
+
+    impl Write for Unread {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_seen_enough_is_no_error() {
+        assert_eq!(write_to(&mut Vec::new(), b"text").unwrap(), Reader::Open);
+        assert_eq!(write_to(&mut Unread(ErrorKind::BrokenPipe), b"text").unwrap(), Reader::Closed);
+        assert!(write_to(&mut Unread(ErrorKind::StorageFull), b"text").is_err());
+    }
 
     #[test]
     fn a_line_has_only_our_colours() {

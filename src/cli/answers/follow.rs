@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use tokio::time::Instant;
 
 use super::super::program::program;
-use super::super::screen;
+use super::super::screen::{self, Reader};
 use super::{Format, Verdict};
 
 /// The shortest pause between two looks.
@@ -37,12 +37,12 @@ impl Screen {
     }
 }
 
-/// Looks until it is interrupted, and shows each answer. If the first look fails, the command fails; later failures
-/// are printed on standard error.
+/// Looks until it is interrupted or its reader has seen enough, and shows each answer. If the first look fails, the
+/// command fails; later failures are printed on standard error.
 pub(super) async fn watch<A: PartialEq>(
     screen: Screen,
     look: impl AsyncFn() -> Result<A>,
-    show: impl Fn(&A) -> Result<()>,
+    show: impl Fn(&A) -> Result<Reader>,
 ) -> Result<A> {
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
@@ -56,10 +56,12 @@ pub(super) async fn watch<A: PartialEq>(
         };
         match looked {
             Ok(answer) => {
-                if screen == Screen::Redraw || last.as_ref() != Some(&answer) {
-                    show(&answer)?;
-                }
+                let is_news = screen == Screen::Redraw || last.as_ref() != Some(&answer);
+                let reader = if is_news { show(&answer)? } else { Reader::Open };
                 last = Some(answer);
+                if reader == Reader::Closed {
+                    break;
+                }
             }
             Err(error) if last.is_none() => return Err(error),
             Err(error) => screen::note(format_args!("{}: {error:#}", program())),
@@ -176,9 +178,9 @@ mod tests {
                 all.push(*answer);
                 let is_last = *answer == 2;
                 shown.set(all);
-                if is_last { Err(anyhow!("the end of the test")) } else { Ok(()) }
+                Ok(if is_last { Reader::Closed } else { Reader::Open })
             };
-            assert!(watch(screen, look, show).await.is_err());
+            assert_eq!(watch(screen, look, show).await.unwrap(), 2);
             assert_eq!(shown.take(), expected, "{screen:?}");
         }
     }

@@ -93,7 +93,9 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         };
         match &args.output.path {
             Some(path) => write(path, &text, args.force)?,
-            None => screen::print_own(text.as_bytes())?,
+            None => {
+                screen::print_own(text.as_bytes())?;
+            }
         }
         Ok(Verdict::Fine)
     })

@@ -35,7 +35,7 @@ use replicas::Replicas;
 use serde_json::{Map, Value};
 
 use super::program::program;
-use super::screen::{self, Line};
+use super::screen::{self, Line, Reader};
 use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
 use crate::controller::contact::Contact;
@@ -305,7 +305,7 @@ impl Cluster {
         kind: &str,
         fields: Map<String, Value>,
         text: impl FnOnce() -> Vec<L>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Reader> {
         let mut object = Map::new();
         object.insert("apiVersion".to_owned(), API_VERSION.into());
         object.insert("kind".to_owned(), kind.into());

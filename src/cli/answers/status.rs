@@ -6,7 +6,7 @@ use anstyle::Style;
 use serde_json::{Value, json};
 
 use super::super::program::program;
-use super::super::screen::{self, FINE, Line, PLAIN, WAITS, WRONG, style_for};
+use super::super::screen::{self, FINE, Line, PLAIN, Reader, WAITS, WRONG, style_for};
 use super::controller::{CLOCK_TOLERANCE, Controller, NO_LEADER};
 use super::follow::{self, Screen};
 use super::{Cluster, Source, Verdict, block_on, fields};
@@ -107,7 +107,7 @@ impl Answer {
         self.overview.problems.iter().filter(|problem| problem.severity < Severity::Info)
     }
 
-    fn print(&self, cluster: &Cluster) -> anyhow::Result<()> {
+    fn print(&self, cluster: &Cluster) -> anyhow::Result<Reader> {
         let Self { controller, overview } = self;
         cluster.print("Status", fields(object(controller, overview)), || text(cluster, controller, overview))
     }
