@@ -16,10 +16,11 @@ use kube::Api;
 use kube::api::{DynamicObject, ListParams, LogParams};
 use serde_json::{Value, json};
 
+use super::access::Access;
 use super::answers::around::{BUNDLED, RANGES, Served, UNKNOWN, UNREADABLE, list_kind, plain, resource};
 use super::answers::files::BUNDLE;
 use super::answers::replicas::OUR_PODS;
-use super::answers::{API_VERSION, Access, Gathered, Verdict, block_on};
+use super::answers::{API_VERSION, Gathered, Verdict, block_on};
 use super::screen;
 use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;

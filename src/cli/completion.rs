@@ -83,7 +83,7 @@ fn proposals(root: &Command, words: &[String]) -> String {
 }
 
 /// Whether a word is this flag, in its long or short form.
-fn is_flag(arg: &Arg, word: &str) -> bool {
+pub(super) fn is_flag(arg: &Arg, word: &str) -> bool {
     let long = word.strip_prefix("--").is_some_and(|long| arg.get_long() == Some(long));
     let short = word.strip_prefix('-').is_some_and(|short| {
         let mut letters = short.chars();

@@ -1,11 +1,14 @@
 //! The command line: the arguments of each subcommand, one file per subcommand.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
+use completion::is_flag;
 
 use program::program;
 
+pub mod access;
 pub mod acts;
 pub mod answers;
 pub mod bundle;
@@ -67,6 +70,54 @@ pub fn refuse(error: &anyhow::Error) -> ExitCode {
 #[must_use]
 pub fn parse() -> Command {
     let command = Command::command().name(program()).bin_name(program());
-    let matches = command.get_matches();
+    let words = behind_subcommand(&command, std::env::args_os().collect());
+    let matches = command.get_matches_from(words);
     Command::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// The words of a command line, with flags in front of the subcommand moved behind it: kubectl takes them in both
+/// places. Unknown words stay, and clap reports them.
+fn behind_subcommand(root: &clap::Command, mut words: Vec<OsString>) -> Vec<OsString> {
+    let flag = |word: &str| {
+        let subcommands = root.get_subcommands().flat_map(clap::Command::get_arguments);
+        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        let short: String = word.chars().take(2).collect();
+        let is_named =
+            |arg: &&clap::Arg| is_flag(arg, name) || (!word.starts_with("--") && is_flag(arg, &short));
+        subcommands.into_iter().find(is_named)
+    };
+    let mut n_flags = 0;
+    while let Some(word) =
+        words.get(1 + n_flags).and_then(|word| word.to_str()).filter(|word| word.starts_with('-'))
+    {
+        let Some(arg) = flag(word) else { return words };
+        let has_value = word.contains('=') || (!word.starts_with("--") && word.chars().count() > 2);
+        n_flags += if arg.get_action().takes_values() && !has_value { 2 } else { 1 };
+    }
+    if words.len() > 1 + n_flags {
+        words[1..=1 + n_flags].rotate_right(1);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_may_be_in_front_of_the_subcommand() {
+        let check = |line: &str, expected: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            let moved = behind_subcommand(&Command::command(), words);
+            let moved: Vec<&str> = moved.iter().filter_map(|word| word.to_str()).collect();
+            assert_eq!(moved.join(" "), expected);
+        };
+        check("p status --context a", "p status --context a");
+        check("p --context a status -w", "p status --context a -w");
+        check("p --context=a -nb -w -n c why n1", "p why --context=a -nb -w -n c n1");
+        check("p --unknown a status", "p --unknown a status");
+        check("p --version", "p --version");
+        check("p --context a", "p --context a");
+        check("p", "p");
+    }
 }

@@ -5,12 +5,14 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use http::{Request, Response};
 use kube::api::{Api, ListParams, PostParams};
-use kube::client::ClientBuilder;
+use kube::client::{Body, ClientBuilder, DynBody};
 use kube::core::{ObjectList, Status};
 use kube::{Client, Config};
+use tower::BoxError;
 use tower::timeout::TimeoutLayer;
-use tower::util::MapResponseLayer;
+use tower::util::{BoxService, MapResponseLayer};
 
 use super::contact::{Contact, Observe};
 use super::lead::{Fence, Lead};
@@ -36,6 +38,9 @@ pub(super) const WATCH_SECONDS: u32 = 60;
 /// How much longer than a watch a connection may be silent. The server closes each watch in time, so a connection
 /// that is silent for longer is lost.
 const SILENCE_MARGIN: Duration = Duration::from_secs(10);
+
+/// The connection to a server, as kube builds one.
+pub type Transport = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
 /// Both clients.
 #[derive(Clone)]
@@ -141,6 +146,17 @@ impl Clients {
         contact: Contact,
         lead: Lead,
     ) -> Result<Self, kube::Error> {
+        Self::by(config, timeout, contact, lead, ClientBuilder::try_from)
+    }
+
+    /// The same, with `connect` for the connection to the server.
+    pub fn by<E>(
+        config: &Config,
+        timeout: Duration,
+        contact: Contact,
+        lead: Lead,
+        connect: impl Fn(Config) -> Result<ClientBuilder<Transport>, E>,
+    ) -> Result<Self, E> {
         let mut reads = config.clone();
         reads.default_retry = false;
         let writes = reads.clone();
@@ -148,9 +164,9 @@ impl Clients {
         let readable = MapResponseLayer::new(retry_after::with_status);
         let limit = TimeoutLayer::new(timeout);
         let seen = Observe::new(contact.clone(), &reads.cluster_url);
-        let reads = ClientBuilder::try_from(reads)?.with_layer(&readable).with_layer(&limit);
+        let reads = connect(reads)?.with_layer(&readable).with_layer(&limit);
         let reads = reads.with_layer(&seen).build();
-        let writes = ClientBuilder::try_from(writes)?.with_layer(&readable).with_layer(&seen);
+        let writes = connect(writes)?.with_layer(&readable).with_layer(&seen);
         // Outside of the contact: a write that is not sent says nothing about the server.
         let writes = writes.with_layer(&Fence(lead.clone())).build();
         Ok(Self { reads, writes, timeout, contact, lead })
@@ -239,8 +255,6 @@ impl Clients {
 pub(super) mod tests {
     use std::sync::{Arc, Mutex};
 
-    use http::{Request, Response};
-    use kube::client::Body;
     use serde_json::{Value, json};
     use tower::Layer as _;
 

@@ -35,6 +35,7 @@ mod invalid_pool;
 mod joining;
 mod killed;
 mod killed_under_load;
+mod kubectls_sister;
 mod labels;
 mod layout;
 mod leaving;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Consent, patch_params, within};
 use crate::cli::answers::plan::{by_time, object, text};
+use crate::cli::answers::unreadable::Unreadable;
 use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
 use crate::cli::screen;
 use crate::controller::client::{Clients, ReadError};
@@ -320,7 +321,8 @@ async fn until_none(
 
 /// Whether the same request would fail again until an administrator changes something.
 fn is_final(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<ReadError>().is_some_and(ReadError::is_final))
+    error.is::<Unreadable>()
+        || error.chain().any(|cause| cause.downcast_ref::<ReadError>().is_some_and(ReadError::is_final))
 }
 
 /// The number of blocks that are still on their nodes.

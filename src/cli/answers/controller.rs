@@ -10,7 +10,8 @@ use kube::api::ListParams;
 
 use super::lease::of_lease;
 use super::replicas::{Election, OUR_PODS, Replicas};
-use super::{Access, Listed, Live};
+use super::{Listed, Live};
+use crate::cli::access::Access;
 use crate::controller::client::Clients;
 use crate::controller::lease;
 use crate::model::counted::counted;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use super::{Access, Gathered, Verdict, block_on};
+use super::{Gathered, Verdict, block_on};
+use crate::cli::access::Access;
 use crate::cli::screen;
 use crate::page;
 use crate::plan::Policy;

@@ -15,6 +15,7 @@ pub mod preflight;
 pub(in crate::cli) mod replicas;
 pub mod routes;
 pub mod status;
+pub(in crate::cli) mod unreadable;
 pub mod who;
 pub mod why;
 
@@ -24,23 +25,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::bail;
 use comfy_table::{ContentArrangement, Table, presets};
 use files::{Files, Namespaces};
 use http::Uri;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use replicas::Replicas;
 use serde_json::{Map, Value};
+use unreadable::{Unreadable, explained};
 
+use super::access::Access;
 use super::program::program;
 use super::screen::{self, Line, Reader};
 use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
-use crate::controller::contact::Contact;
 use crate::controller::gather::{GatherOptions, list_cluster, list_readable};
-use crate::controller::lead::Lead;
 use crate::controller::mode::ModeSource;
 use crate::model::kind::Kind;
 use crate::model::plan::NodePlan;
@@ -55,9 +54,6 @@ use crate::world::World;
 /// The version of the JSON and YAML that these commands print.
 pub const API_VERSION: &str = "cli.nodeipam.io/v1";
 
-/// The time limit of one request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// How long a command lists, repeated attempts included. A person waits for it, and sees each failure at once.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -68,26 +64,6 @@ const WIDTH: usize = 100;
 const FOUND: u8 = 1;
 /// The command could not look.
 const COULD_NOT_LOOK: u8 = 2;
-
-/// Where the cluster is.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Access {
-    /// Use this kubeconfig file instead of KUBECONFIG and ~/.kube/config.
-    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
-    kubeconfig: Option<PathBuf>,
-
-    /// Use this context of the kubeconfig instead of the current one.
-    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
-    context: Option<String>,
-
-    /// The namespace of Cilium: of `cilium-config`, of its agents and of the controller's Lease.
-    #[arg(long, value_name = "NAME", default_value = "kube-system", help_heading = "Cluster")]
-    pub(in crate::cli) cilium_namespace: String,
-
-    /// The namespace of the controller, where its ConfigMap `cilium-node-ipam` can freeze it.
-    #[arg(long, value_name = "NAME", default_value = "kube-system", help_heading = "Cluster")]
-    pub(in crate::cli) namespace: String,
-}
 
 /// Where the cluster is, and how an answer is printed.
 #[derive(Debug, Clone, clap::Args)]
@@ -183,9 +159,14 @@ pub fn end(outcome: anyhow::Result<Verdict>) -> ExitCode {
     }
 }
 
-/// The same, with the address of the server before an error.
+/// The same, with the address of the server before an error that does not explain itself.
 fn about_server<T>(outcome: anyhow::Result<T>, server: &Uri) -> anyhow::Result<T> {
-    outcome.with_context(|| format!("can't read the cluster {server}"))
+    match outcome {
+        Err(error) if !error.is::<Unreadable>() => {
+            Err(error.context(format!("can't read the cluster {server}")))
+        }
+        outcome => outcome,
+    }
 }
 
 /// Runs a command to its end.
@@ -240,13 +221,29 @@ impl Source {
         let (lease, cilium_namespace) = (Box::new(lease), namespaces.cilium);
         Ok((Live::Files { objects, lease, replicas, cilium_namespace }, world, now))
     }
+
+    /// Reads everything, for a plan with pools: before the installation the cluster has none.
+    async fn read_before_installation(&self) -> anyhow::Result<(Live, World, Now)> {
+        match self.read().await {
+            Err(error) if matches!(error.downcast_ref(), Some(Unreadable::NotInstalled(_))) => {}
+            outcome => return outcome,
+        }
+        let (Gathered { clients, world, now }, unlisted) = self.cluster.access.gather_readable().await?;
+        if let Some((kind, why)) = unlisted.first_key_value() {
+            bail!("can't list {}s: {why}", kind.as_str());
+        }
+        Ok((Live::Cluster(clients), world, now))
+    }
 }
 
 impl Access {
     /// Lists the cluster.
     pub(in crate::cli) async fn gather(&self) -> anyhow::Result<Gathered> {
         let (clients, server) = self.clients().await?;
-        let world = about_server(list_cluster(&clients, &self.gather_options()).await, &server)?;
+        let world = match list_cluster(&clients, &self.gather_options()).await {
+            Ok(world) => world,
+            Err(error) => return about_server(Err(explained(error, &clients, self).await), &server),
+        };
         BrokenInvariant::of(world.check())?;
         let now = clients.contact.clock.now();
         Ok(Gathered { clients, world, now })
@@ -262,14 +259,6 @@ impl Access {
         Ok((Gathered { clients, world, now }, unlisted))
     }
 
-    /// Clients of the cluster, and its address.
-    async fn clients(&self) -> anyhow::Result<(Clients, Uri)> {
-        let config = self.config().await?;
-        let clients = Clients::new(&config, REQUEST_TIMEOUT, Contact::default(), Lead::unelected())
-            .context("can't create a client")?;
-        Ok((clients, config.cluster_url))
-    }
-
     /// How the cluster is listed. The flags of the controller are not known here: the result shows its actions in the
     /// mode of the cluster.
     fn gather_options(&self) -> GatherOptions {
@@ -278,23 +267,8 @@ impl Access {
             mode: ModeSource::ConfigMapIn(self.cilium_namespace.clone(), settings),
             namespace: self.namespace.clone(),
             cilium_namespace: self.cilium_namespace.clone(),
-            time_limit: TIME_LIMIT,
+            time_limit: self.time_limit(TIME_LIMIT),
         }
-    }
-
-    async fn config(&self) -> anyhow::Result<Config> {
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let kubeconfig = match &self.kubeconfig {
-            Some(file) => Kubeconfig::read_from(file)
-                .with_context(|| format!("can't read the kubeconfig {}", file.display()))?,
-            None if self.context.is_some() => Kubeconfig::read().context("can't read the kubeconfig")?,
-            None => {
-                return Config::infer()
-                    .await
-                    .context("no API server is configured: set --kubeconfig or KUBECONFIG, or run in a pod");
-            }
-        };
-        Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
     }
 }
 

@@ -91,7 +91,12 @@ fn percent(text: &str) -> Result<u8, String> {
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     let changes = args.changes()?;
     block_on(async move {
-        let (_, world, now) = args.cluster.read().await?;
+        let read = if args.filename.is_empty() {
+            args.cluster.read().await
+        } else {
+            args.cluster.read_before_installation().await
+        };
+        let (_, world, now) = read?;
         if changes.is_empty() {
             let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
             let object = proposed(&proposal);

@@ -15,7 +15,7 @@ use crate::view::preflight::{Line, State, preflight};
 use crate::world::World;
 
 mod facts;
-mod rights;
+pub(super) mod rights;
 
 /// Check before the installation whether the cluster is ready: versions, settings of Cilium, other allocators, ranges
 /// and rights.

@@ -8,7 +8,7 @@ use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
 use super::rights;
-use crate::cli::answers::Access;
+use crate::cli::access::Access;
 use crate::cli::answers::around::{self, definitions, list_kind, plain, resource};
 use crate::cli::answers::files::{self, Namespaces};
 use crate::cli::answers::replicas;

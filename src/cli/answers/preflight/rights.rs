@@ -1,5 +1,7 @@
 //! The rights that the installation and the controller need, as questions to the API server.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
     SubjectAccessReviewSpec,
@@ -8,7 +10,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::cli::answers::Access;
+use crate::cli::access::Access;
 use crate::controller::client::Clients;
 use crate::model::installation::{Right, Seen};
 use crate::publisher::ipam_mode::IpamMode;
@@ -71,6 +73,19 @@ const OF_INSTALLATION: [Needed; 11] = [
     needed(Place::Everywhere, "nodeipam.io", "nodeippools", "", &["create"]),
 ];
 
+/// The rights of a user who looks at a cluster.
+const OF_READER: [Needed; 9] = [
+    needed(Place::Everywhere, "", "nodes", "", &["list"]),
+    needed(Place::Everywhere, "cilium.io", "ciliumnodes", "", &["list"]),
+    needed(Place::Everywhere, "nodeipam.io", "nodeippools", "", &["list"]),
+    needed(Place::Everywhere, "nodeipam.io", "nodeipblocks", "", &["list"]),
+    needed(Place::Cilium, "", "configmaps", "", &["list"]),
+    needed(Place::Own, "", "configmaps", "", &["list"]),
+    needed(Place::Cilium, "", "pods", "", &["list"]),
+    needed(Place::Cilium, "cilium.io", "ciliumnodeconfigs", "", &["list"]),
+    needed(Place::Cilium, "coordination.k8s.io", "leases", ACCOUNT, &["get"]),
+];
+
 /// The rights of the controller in every mode.
 pub(super) const OF_CONTROLLER: [Needed; 17] = [
     needed(
@@ -122,11 +137,35 @@ fn in_mode(mode: IpamMode) -> &'static [Needed] {
     }
 }
 
-/// The rights of the user, each as the server answers.
+/// The rights of the user for the installation, each as the server answers.
 pub(super) async fn of_user(clients: &Clients, access: &Access) -> Seen<Vec<Right>> {
+    own_rights(clients, questions(&OF_INSTALLATION, access)).await
+}
+
+/// The rights to look at a cluster that the user lacks, with the role that has them; `None` if none is missing, or if
+/// the server does not say.
+pub(in crate::cli::answers) async fn missing_to_read(clients: &Clients, access: &Access) -> Option<String> {
+    let mut questions = questions(&OF_READER, access);
+    // The namespaces of Cilium and of the controller may be the same.
+    let mut asked = BTreeSet::new();
+    questions.retain(|(name, _)| asked.insert(name.clone()));
+    let rights = own_rights(clients, questions).await.ok()?;
+    let missing: Vec<String> =
+        rights.into_iter().filter(|right| !right.granted).map(|right| right.name).collect();
+    (!missing.is_empty()).then(|| {
+        format!(
+            "you have no right to {}: the ClusterRole `view` has these rights, with the chart's \
+             `cilium-node-ipam-viewer` in it: kubectl create clusterrolebinding NAME --clusterrole=view --user=USER",
+            missing.join(", ")
+        )
+    })
+}
+
+/// Rights of the user, each as the server answers.
+async fn own_rights(clients: &Clients, questions: Vec<(String, ResourceAttributes)>) -> Seen<Vec<Right>> {
     let api: Api<SelfSubjectAccessReview> = Api::all(clients.reads.clone());
     let mut rights = Vec::new();
-    for (name, attributes) in questions(&OF_INSTALLATION, access) {
+    for (name, attributes) in questions {
         let review = SelfSubjectAccessReview {
             spec: SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() },
             ..Default::default()
@@ -214,8 +253,6 @@ fn questions<'a>(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use serde_json::Value;
 
     use super::*;
