@@ -35,6 +35,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Drain(args) => Ok(cli::answers::end(cli::acts::state::drain(args))),
         Command::Freeze(args) => Ok(cli::answers::end(cli::acts::freeze::freeze(args))),
         Command::Unfreeze(args) => Ok(cli::answers::end(cli::acts::freeze::unfreeze(args))),
+        Command::Version(args) => Ok(cli::answers::end(cli::answers::version::run(args))),
         Command::Map(args) => Ok(cli::answers::end(cli::answers::map::run(args))),
         Command::Crd(args) => cli::crd::run(args),
         Command::Completion(args) => cli::completion::run(&args, Command::command()),

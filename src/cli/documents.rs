@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use serde_json::Value;
 
 use crate::wire::FieldError;
-use content::{Lines, Placed};
+use content::{Lines, Placed, Refusal};
 use limits::{MAX_JSON, MAX_SUM, MAX_YAML, size};
 
 mod content;
@@ -196,7 +196,7 @@ impl Input {
     /// JSON is read as JSON. A text that is none may be YAML: that has objects in braces too. It accepts all that kubectl
     /// accepts.
     fn parse(&mut self, file: &str, text: &str) -> anyhow::Result<()> {
-        let refused = |(line, why): (Option<u64>, String)| {
+        let refused = |(line, why): Refusal| {
             anyhow!("{file}{}: {why}", line.map(|line| format!(":{line}")).unwrap_or_default())
         };
         let found = match json::is_likely(text).then(|| json::documents(text)) {
@@ -225,7 +225,7 @@ impl Input {
 }
 
 /// The documents of a text that is no JSON; or the line and the cause for which it can't be read.
-fn documents_of_yaml(file: &str, text: &str) -> anyhow::Result<Result<Vec<Placed>, (Option<u64>, String)>> {
+fn documents_of_yaml(file: &str, text: &str) -> anyhow::Result<Result<Vec<Placed>, Refusal>> {
     ensure!(
         text.len() as u64 <= MAX_YAML,
         "can't read {file}: it has more than {} of YAML; split it into several files, or write it as JSON",

@@ -18,6 +18,7 @@ mod documents;
 pub mod import;
 pub mod man;
 mod metrics_port;
+mod object;
 pub mod program;
 pub mod run;
 mod screen;
@@ -46,6 +47,7 @@ pub enum Command {
     Freeze(acts::freeze::Freeze),
     Unfreeze(acts::freeze::Unfreeze),
     Map(answers::map::Args),
+    Version(answers::version::Args),
     Validate(validate::Args),
     Import(import::Args),
     Crd(crd::Args),

@@ -143,9 +143,7 @@ pub async fn run(
         None => {}
     }
     if options.routes.is_some() {
-        for (name, kind) in routes::SPEAKERS {
-            tasks.spawn(name, routes::follow_speakers(watches.clone(), kind));
-        }
+        watch_speakers(&mut tasks, &watches);
     }
     wish.send_replace(Wish::Lead);
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
@@ -179,6 +177,13 @@ pub async fn run(
     stop.cancel();
     info!(all_writes_ended = finished, "stopped");
     end
+}
+
+/// Follows the objects of the speakers that may announce blocks too.
+fn watch_speakers(tasks: &mut Tasks, watches: &Watches) {
+    for (name, kind) in routes::SPEAKERS {
+        tasks.spawn(name, routes::follow_speakers(watches.clone(), kind));
+    }
 }
 
 /// The owner of the world.

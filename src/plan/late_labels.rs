@@ -37,8 +37,8 @@ impl Subject<'_> {
             .filter_map(|claim| Some((claim, self.world.pool(&claim.pool)?)))
             .filter(|(_, pool)| !pool.deleting && !is_selecting(pool));
         let (for_life, further): (Vec<Stray<'_>>, Vec<Stray<'_>>) = strays.partition(|(claim, _)| {
-            let stays = self.publisher.may_leave(self.carrier, claim);
-            matches!(stays, Err(Stays::Primary | Stays::ForLife | Stays::AgentsOwn(..)))
+            let leaves = self.publisher.may_leave(self.carrier, claim);
+            matches!(leaves, Err(Stays::Primary | Stays::ForLife | Stays::AgentsOwn(..)))
         });
         let further: Vec<Stray<'_>> =
             further.into_iter().filter(|(claim, _)| !self.world.must_leave(claim)).collect();

@@ -40,9 +40,11 @@ fn write_example(files: &BTreeMap<String, String>) -> Result<()> {
         std::fs::remove_dir_all(folder)?;
     }
     std::fs::create_dir(folder)?;
-    for (name, text) in files.iter().filter(|(name, _)| name.ends_with(".json")) {
-        let name = Path::new(name).file_name().context("a bundle has files in a folder")?;
-        std::fs::write(folder.join(name), text)?;
+    for (name, text) in files {
+        let path = Path::new(name);
+        if path.extension().is_some_and(|ending| ending == "json") {
+            std::fs::write(folder.join(path.file_name().context("it has an ending")?), text)?;
+        }
     }
     Ok(())
 }

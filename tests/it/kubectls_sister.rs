@@ -19,7 +19,7 @@ use tokio::process::Command;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::answers::Said;
+use crate::answers::{Said, documented};
 use crate::support::control_plane::{ControlPlane, Options, tool};
 use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::without_product;
@@ -556,15 +556,15 @@ async fn every_command_takes_the_same_access() -> Result<()> {
             &["status"][..],
             &["preflight"],
             &["check"],
-            &["why", "n1"],
-            &["who", "10.9.0.1"],
+            &["why", "node/n1"],
+            &["who", "nib/10.9.0.0-26", "10.9.0.1"],
             &["routes"],
             &["plan"],
             &["plan", "-f", "pool.yaml"],
             &["map", "-o", "map.html"],
             &["bundle", "-o", "bundle.tar.gz"],
-            &["cordon", "a", "--yes"],
-            &["uncordon", "a", "--yes"],
+            &["cordon", "nip/a", "--yes"],
+            &["uncordon", "nodeippool.nodeipam.io/a", "--yes"],
             &["freeze", "--yes"],
             &["unfreeze", "--yes"],
         ] {
@@ -572,6 +572,13 @@ async fn every_command_takes_the_same_access() -> Result<()> {
             let said = bench.run(OURS, &case, arguments).await?;
             ensure!(matches!(said.code, Some(0 | 1)), "{arguments:?}: {}", said.errors);
             ensure!(proxy.accepted() > accepted, "{arguments:?} used no proxy");
+        }
+        documented("version", &bench.run(OURS, &case, &["version"]).await?)?;
+        let completer = bench.path("kubectl_complete-nodeipam");
+        std::os::unix::fs::symlink(OURS, &completer)?;
+        for (words, names) in [(["why", ""], "n1\n:4\n"), (["cordon", ""], "a\n:4\n")] {
+            let said = bench.run(&completer, &case, &words).await?;
+            ensure!(said.text == names, "{words:?}: {}{}", said.text, said.errors);
         }
         Ok(())
     })

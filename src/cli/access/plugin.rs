@@ -13,6 +13,8 @@ use kube::config::{AuthInfo, Cluster, ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::cli::screen;
+
 /// The answer of a plugin.
 #[derive(Debug, Deserialize)]
 struct Answer {
@@ -109,9 +111,7 @@ fn run(name: &str, exec: &ExecConfig, cluster: &Cluster) -> anyhow::Result<Vec<u
         let colon = if words.is_empty() { "" } else { ": " };
         bail!("the credential plugin {name} failed ({}){colon}{words}", output.status);
     }
-    if !words.is_empty() {
-        eprintln!("{words}");
-    }
+    words.lines().for_each(screen::note);
     Ok(output.stdout)
 }
 

@@ -9,6 +9,7 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch};
 use serde_json::{Value, json};
 
+use super::super::object;
 use super::{Answer, Consent, patch_params, within};
 use crate::cli::answers::plan::{by_time, object, text};
 use crate::cli::answers::unreadable::Unreadable;
@@ -37,8 +38,8 @@ const ATTEMPTS: u32 = 10;
 #[derive(Debug, Clone, clap::Args)]
 pub struct Target {
     /// A pool, or a range with whole CIDRs of pools.
-    #[arg(value_name = "POOL|CIDR")]
-    ranges: String,
+    #[arg(value_name = "POOL|CIDR", value_parser = ranges)]
+    ranges: Ranges,
 
     #[command(flatten)]
     consent: Consent,
@@ -119,12 +120,10 @@ pub fn drain(args: Drain) -> anyhow::Result<Verdict> {
     })
 }
 
-impl Target {
-    fn ranges(&self) -> Ranges {
-        match self.ranges.parse() {
-            Ok(range) => Ranges::Within(range),
-            Err(_) => Ranges::Of(self.ranges.as_str().into()),
-        }
+fn ranges(text: &str) -> Result<Ranges, String> {
+    match text.parse() {
+        Ok(range) => Ok(Ranges::Within(range)),
+        Err(_) => object::pool(text).map(|pool| Ranges::Of(pool.as_str().into())),
     }
 }
 
@@ -133,7 +132,7 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
     target.consent.check()?;
     let cluster = &target.cluster;
     let Gathered { clients, world, now } = cluster.access.gather().await?;
-    let ranges = target.ranges();
+    let ranges = target.ranges.clone();
     let mut found = ranges.of(&world)?;
     for cidrs in found.values_mut() {
         cidrs.retain(|_, before| *before != state);
@@ -271,7 +270,7 @@ fn patch_of(found: &DynamicObject, cidrs: &BTreeMap<Cidr, RangeState>, state: Ra
 
 /// Waits until all blocks have left their nodes, at most for this time, and reports each change on standard error.
 async fn wait(target: &Target, limit: Option<Duration>) -> anyhow::Result<Verdict> {
-    let ranges = target.ranges();
+    let ranges = target.ranges.clone();
     let n_left = Cell::new(None);
     let look = async || {
         let Gathered { world, .. } = target.cluster.access.gather().await?;

@@ -16,6 +16,7 @@ pub(in crate::cli) mod replicas;
 pub mod routes;
 pub mod status;
 pub(in crate::cli) mod unreadable;
+pub mod version;
 pub mod who;
 pub mod why;
 

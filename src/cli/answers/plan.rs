@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
+use super::super::object;
 use super::{Cluster, Source, Verdict, block_on, fields};
 use crate::cli::documents::{Depth, Input, Places};
 use crate::controller::dry_run::{self, Proposal};
@@ -46,7 +47,7 @@ pub struct Args {
     filename: Vec<PathBuf>,
 
     /// Delete this pool. May be repeated.
-    #[arg(long, value_name = "POOL", help_heading = CHANGE)]
+    #[arg(long, value_name = "POOL", value_parser = object::pool, help_heading = CHANGE)]
     delete_pool: Vec<String>,
 
     /// Add so many nodes, with the labels of --labels.
@@ -133,6 +134,7 @@ impl Args {
                 };
                 labels.insert(key, value);
             }
+            let node = object::node(node).map_err(anyhow::Error::msg)?;
             changes.push(Change::Relabel(node.as_str().into(), labels));
         }
         if let Some(n_nodes) = self.add_nodes {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
+use super::super::object;
 use super::{Live, Source, Verdict, block_on, fields};
 use crate::controller::gobgp::Daemon;
 use crate::controller::routes::read_node_states;
@@ -29,7 +30,7 @@ use crate::world::World;
 )]
 pub struct Args {
     /// Only this node. May be repeated.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NODE", value_parser = object::node)]
     node: Vec<String>,
 
     /// Compare with the networks that the frr-k8s daemon of each node runs, as its FRRNodeState says; or with the table

@@ -6,13 +6,14 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
+use super::super::object;
 use super::{Cluster, Live, Source, Verdict, around, block_on, fields};
 use crate::cli::screen;
-use crate::model::claim::block_name;
+use crate::model::claim::{block_name, block_named};
 use crate::net::cidr::Cidr;
 use crate::view::who::{self, Answer, Word};
 
-/// Say who has an address or a range, in one word and with its source.
+/// Say who has an address, a range or the block of a claim, in one word and with its source.
 ///
 /// On a node: used (an agent reports it); reserved (for the agent itself); free (for the next pod); held (the answer is
 /// about a range, or agents report no use in this mode); draining; releasing; node-address.
@@ -29,8 +30,8 @@ use crate::view::who::{self, Answer, Word};
                         kubectl get pods -A -o jsonpath='{.items[*].status.podIP}' | cilium-node-ipam who -"
 )]
 pub struct Args {
-    /// Addresses or CIDRs. `-` reads them from standard input, separated by white space.
-    #[arg(value_name = "ADDRESS|CIDR", required = true)]
+    /// Addresses, CIDRs or names of claims. `-` reads them from standard input, separated by white space.
+    #[arg(value_name = "ADDRESS|CIDR|CLAIM", required = true)]
     asked: Vec<String>,
 
     #[command(flatten)]
@@ -79,18 +80,21 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
     })
 }
 
-/// An address, or a CIDR whose host bits may be set: the range that it lies in is meant.
+/// An address, the name of a claim, or a CIDR whose host bits may be set: the range that it lies in is meant.
 fn parse(text: &str) -> anyhow::Result<Cidr> {
+    if let Some(block) = object::claim(text).ok().and_then(|name| block_named(&name)) {
+        return Ok(block);
+    }
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(Cidr::single(address));
     }
     let Some((address, prefix)) = text.split_once('/') else {
-        bail!("`{text}` is neither an address nor a CIDR");
+        bail!("`{text}` is neither an address nor a CIDR, nor the name of a claim");
     };
     let range = address.parse().ok().zip(prefix.parse().ok());
     range
         .and_then(|(address, prefix)| Cidr::containing(address, prefix))
-        .with_context(|| format!("`{text}` is neither an address nor a CIDR"))
+        .with_context(|| format!("`{text}` is neither an address nor a CIDR, nor the name of a claim"))
 }
 
 fn name(range: Cidr) -> String {

@@ -3,6 +3,7 @@
 use anyhow::bail;
 use serde_json::{Value, json};
 
+use super::super::object;
 use super::{Cluster, Listed, Source, Verdict, block_on, fields};
 use crate::model::claim::block_name;
 use crate::model::finding::{Finding, FindingKind};
@@ -24,8 +25,8 @@ use crate::view::{failures, late, who};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cilium-node-ipam why worker-17")]
 pub struct Args {
-    /// The name of the Node.
-    #[arg(value_name = "NODE")]
+    /// The name of the Node, or `node/NAME`.
+    #[arg(value_name = "NODE", value_parser = object::node)]
     node: String,
 
     #[command(flatten)]

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::wire::FieldError;
 
+/// The line, where it is known, and the cause for which a text can't be read.
+pub(super) type Refusal = (Option<u64>, String);
+
 /// A value and its line.
 pub(super) struct Placed {
     pub(super) line: u64,

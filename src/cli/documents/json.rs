@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Error, Value};
 
-use super::content::{self, Content, Placed};
+use super::content::{self, Content, Placed, Refusal};
 use super::limits::{MAX_DEPTH, MAX_VALUES, too_deep, too_many_values};
 
 /// Whether a text can be JSON: it is an object.
@@ -19,7 +19,7 @@ pub(super) fn is_likely(text: &str) -> bool {
 }
 
 /// The documents in a text, one behind the other; or the line and the cause for which it can't be read.
-pub(super) fn documents(text: &str) -> Result<Vec<Placed>, (Option<u64>, String)> {
+pub(super) fn documents(text: &str) -> Result<Vec<Placed>, Refusal> {
     check_limits(text)?;
     let mut places = Places { text, offset: 0, line: 1 };
     let found = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
@@ -32,7 +32,7 @@ pub(super) fn documents(text: &str) -> Result<Vec<Placed>, (Option<u64>, String)
 }
 
 /// Refuses a text with too many values or too deep ones. It is no reader: other mistakes are found later.
-fn check_limits(text: &str) -> Result<(), (Option<u64>, String)> {
+fn check_limits(text: &str) -> Result<(), Refusal> {
     let (mut depth, mut n_values, mut line) = (0usize, 0usize, 1u64);
     let (mut in_string, mut is_escaped) = (false, false);
     for byte in text.bytes() {

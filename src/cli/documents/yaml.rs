@@ -10,7 +10,7 @@ use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Spanned};
 
-use super::content::{Content, Fields, Placed};
+use super::content::{Content, Fields, Placed, Refusal};
 use super::limits::{MAX_DEPTH, MAX_VALUES, too_deep, too_many_values};
 
 /// The most documents in one file.
@@ -20,7 +20,7 @@ const MAX_DOCUMENTS: usize = 1024;
 const MAX_ANCHORS: usize = 50_000;
 
 /// The documents in a text; or the line and the cause for which it can't be read.
-pub(super) fn documents(text: &str) -> Result<Vec<Placed>, (Option<u64>, String)> {
+pub(super) fn documents(text: &str) -> Result<Vec<Placed>, Refusal> {
     // As kubectl reads it: 027 means 23 (YAML 1.1), and the server receives 23. Of a key that is set twice, the server
     // receives the last value.
     let options = serde_saphyr::options! {
