@@ -72,14 +72,15 @@ pub struct GatherOptions {
 /// the right to list.
 pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow::Result<World> {
     let lister = Lister::new(clients, options);
-    let (mode, freeze, agents, pools, claims) = tokio::try_join!(
+    let (mode, freeze, pools, claims) = tokio::try_join!(
         lister.mode(&options.mode),
         lister.freeze(&options.namespace),
-        Box::pin(lister.agents(&options.cilium_namespace)),
         lister.list::<Pools>(),
         lister.list::<Claims>()
     )?;
     let (nodes, cilium_nodes) = tokio::try_join!(lister.list::<Nodes>(), lister.list::<CiliumNodes>())?;
+    // Without them a command continues, and logs a warning. If another list fails, its error is the only line.
+    let agents = lister.agents(&options.cilium_namespace).await?;
     complete(&lister, options, mode, freeze, agents, [pools, claims, nodes, cilium_nodes]).await
 }
 

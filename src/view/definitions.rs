@@ -6,7 +6,7 @@ use crate::model::kind::ObjectKind;
 use crate::world::World;
 
 /// The page with the remedy.
-const PAGE: &str = "docs/how-to/definition-deleted.md";
+pub const PAGE: &str = "docs/how-to/definition-deleted.md";
 
 /// One finding for each.
 pub(super) fn findings(world: &World) -> impl Iterator<Item = Finding> {

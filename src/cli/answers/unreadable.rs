@@ -6,6 +6,7 @@ use super::preflight::rights;
 use crate::cli::access::Access;
 use crate::cli::program::program;
 use crate::controller::client::{Clients, ReadError};
+use crate::view::definitions::PAGE as DELETED;
 use crate::wire;
 
 /// Why a cluster can't be read until an administrator changes it.
@@ -33,14 +34,18 @@ pub(super) async fn explained(error: anyhow::Error, clients: &Clients, access: &
 /// The part that the cluster lacks.
 async fn not_installed(clients: &Clients) -> Option<String> {
     let ours = format!("{}/{}", wire::GROUP, wire::VERSION);
-    if !serves(clients, &ours, &["nodeippools", "nodeipblocks"]).await? {
-        return Some(format!(
-            "cilium-node-ipam is not installed in this cluster, which has no NodeIPPools and NodeIPBlocks: check the \
-             cluster with `{} preflight`, and install the chart (docs/install.md)",
-            program()
-        ));
+    for plural in ["nodeippools", "nodeipblocks"] {
+        if !serves(clients, &ours, plural).await? {
+            return Some(format!(
+                "cilium-node-ipam is not installed in this cluster: the definition {plural}.{} is missing; check the \
+                 cluster with `{} preflight`, and install the chart (docs/install.md); if the definition was deleted, \
+                 follow {DELETED} first",
+                wire::GROUP,
+                program()
+            ));
+        }
     }
-    if !serves(clients, "cilium.io/v2", &["ciliumnodes"]).await? {
+    if !serves(clients, "cilium.io/v2", "ciliumnodes").await? {
         return Some(
             "Cilium is not installed in this cluster, which has no CiliumNodes: install Cilium first"
                 .to_owned(),
@@ -49,14 +54,12 @@ async fn not_installed(clients: &Clients) -> Option<String> {
     None
 }
 
-/// Whether the server serves all of these; `None` if it does not say.
-async fn serves(clients: &Clients, version: &str, plurals: &[&str]) -> Option<bool> {
+/// Whether the server serves the kind; `None` if it does not say.
+async fn serves(clients: &Clients, version: &str, plural: &str) -> Option<bool> {
     let answer =
         tokio::time::timeout(clients.timeout, clients.reads.list_api_group_resources(version)).await.ok()?;
     match answer {
-        Ok(found) => {
-            Some(plurals.iter().all(|plural| found.resources.iter().any(|resource| resource.name == *plural)))
-        }
+        Ok(found) => Some(found.resources.iter().any(|resource| resource.name == plural)),
         Err(kube::Error::Api(status)) if status.code == 404 => Some(false),
         Err(_) => None,
     }
