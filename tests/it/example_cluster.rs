@@ -18,5 +18,7 @@ async fn each_command_answers_from_the_files_as_the_page_shows() -> Result<()> {
         ensure!(said.code == Some(1), "{command}: {:?} {}", said.code, said.errors);
         documented(command, &said)?;
     }
+    let map = ask_with(Path::new("/nonexistent"), &["map", "--from", folder, "-o", "-.svg"]).await?;
+    ensure!(map.code == Some(0) && map.text.contains("10.2.0.0/24"), "{}{}", map.text, map.errors);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use super::{Gathered, Verdict, block_on};
+use super::{Verdict, block_on};
 use crate::cli::access::Access;
 use crate::cli::screen;
 use crate::page;
@@ -24,8 +24,14 @@ use crate::view::map::map;
 ///
 /// Exit codes: 0 the file was written, 2 it could not be.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  cilium-node-ipam map -o map.html\n  cilium-node-ipam map -o map.svg")]
+#[command(
+    after_help = "Examples:\n  cilium-node-ipam map -o map.html\n  cilium-node-ipam map --from bundle.tar.gz -o map.svg"
+)]
 pub struct Args {
+    /// Read a bundle, or a directory with files of objects, instead of a cluster.
+    #[arg(long, value_name = "FILE|DIR", help_heading = "Cluster")]
+    from: Option<PathBuf>,
+
     #[command(flatten)]
     access: Access,
 
@@ -85,7 +91,7 @@ fn write(path: &Path, text: &str, is_forced: bool) -> anyhow::Result<()> {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let Gathered { world, now, .. } = args.access.gather().await?;
+        let (_, world, now) = args.access.read(args.from.as_deref()).await?;
         let plans = plan_all(&mut world.clone(), Policy::DEFAULT, now);
         let map = map(&world, &plans, now.wall);
         let text = match args.output.form {

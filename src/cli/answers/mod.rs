@@ -22,7 +22,7 @@ pub mod why;
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -204,23 +204,12 @@ impl Source {
     }
 
     fn namespaces(&self) -> Namespaces {
-        Namespaces {
-            cilium: self.cluster.access.cilium_namespace.clone(),
-            own: self.cluster.access.namespace.clone(),
-        }
+        self.cluster.access.namespaces()
     }
 
     /// Reads everything.
     async fn read(&self) -> anyhow::Result<(Live, World, Now)> {
-        let Some(path) = &self.from else {
-            let Gathered { clients, world, now } = self.cluster.access.gather().await?;
-            return Ok((Live::Cluster(clients), world, now));
-        };
-        let Files { world, objects, now, namespaces, lease, replicas } =
-            files::read_bundle(path, self.namespaces())?;
-        BrokenInvariant::of(world.check())?;
-        let (lease, cilium_namespace) = (Box::new(lease), namespaces.cilium);
-        Ok((Live::Files { objects, lease, replicas, cilium_namespace }, world, now))
+        self.cluster.access.read(self.from.as_deref()).await
     }
 
     /// Reads everything, for a plan with pools: before the installation the cluster has none.
@@ -238,6 +227,23 @@ impl Source {
 }
 
 impl Access {
+    fn namespaces(&self) -> Namespaces {
+        Namespaces { cilium: self.cilium_namespace.clone(), own: self.namespace.clone() }
+    }
+
+    /// Reads everything, from a bundle or a directory with files if one is given.
+    async fn read(&self, from: Option<&Path>) -> anyhow::Result<(Live, World, Now)> {
+        let Some(path) = from else {
+            let Gathered { clients, world, now } = self.gather().await?;
+            return Ok((Live::Cluster(clients), world, now));
+        };
+        let Files { world, objects, now, namespaces, lease, replicas } =
+            files::read_bundle(path, self.namespaces())?;
+        BrokenInvariant::of(world.check())?;
+        let (lease, cilium_namespace) = (Box::new(lease), namespaces.cilium);
+        Ok((Live::Files { objects, lease, replicas, cilium_namespace }, world, now))
+    }
+
     /// Lists the cluster.
     pub(in crate::cli) async fn gather(&self) -> anyhow::Result<Gathered> {
         let (clients, server) = self.clients().await?;
