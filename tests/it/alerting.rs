@@ -209,6 +209,18 @@ async fn alerts_on_odd_nodes_and_lost_servers_end_with_their_cause() -> Result<(
         kubectl(plane, &["delete", "nip", "clash"]).await?;
         expect(&[ALONE]).await?;
 
+        // A node says that it has the only address of another.
+        for twin in ["twin", "other-twin"] {
+            cluster.create_node(&zone(twin, "none")).await?;
+        }
+        let address = json!({"status": {"addresses": [{"type": "InternalIP", "address": "172.16.0.250"}]}});
+        for twin in ["twin", "other-twin"] {
+            cluster.patch_status(Kind::Node, twin, address.clone()).await?;
+        }
+        expect(&[ALONE, "SharedInternalIP"]).await?;
+        kubectl(plane, &["delete", "node/twin", "node/other-twin"]).await?;
+        expect(&[ALONE]).await?;
+
         // A right is missing.
         let refused =
             proxy.plant(Requests::new(Verb::Create, Kind::Block), Fault::Status(403), Often::Always);
@@ -219,7 +231,8 @@ async fn alerts_on_odd_nodes_and_lost_servers_end_with_their_cause() -> Result<(
         wait_ready(rig, &waiting).await?;
         expect(&[ALONE]).await?;
         agents.extend(waiting);
-        Ok((controller, agents))
+        // The controller reaches the server through the proxy until it has written all.
+        Ok((controller, agents, proxy))
     })
     .await
 }
