@@ -61,49 +61,18 @@ pub(super) fn look_around(around: &Surroundings, found: &mut Found) {
 /// The check under which the audit lists a finding of the planner; `None` where the audit compares the objects itself,
 /// and for no problem.
 fn check_of(kind: FindingKind) -> Option<Check> {
-    match kind {
+    let is_left_out = matches!(
+        kind,
         FindingKind::UnreadableObject
-        | FindingKind::PodCIDRConflict
-        | FindingKind::PodCIDROutsidePools
-        | FindingKind::NodeNetworkInPool
-        | FindingKind::SharedInternalIP
-        | FindingKind::LeftOverClaims
-        | FindingKind::NodeMissing
-        | FindingKind::ForeignAddresses
-        | FindingKind::RouteInVrf
-        | FindingKind::WouldReclaim => None,
-        FindingKind::Overlap
-        | FindingKind::BothPublished
-        | FindingKind::MalformedCiliumNode
-        | FindingKind::MalformedNode
-        | FindingKind::SecondAllocator
-        | FindingKind::StrayBlock
-        | FindingKind::StrayFurtherBlock
-        | FindingKind::DefinitionDeleted
-        | FindingKind::ClaimBeingDeleted
-        | FindingKind::MinAllocate
-        | FindingKind::ForeignPodCIDRs
-        | FindingKind::MisplacedBlock
-        | FindingKind::BlockTooWide
-        | FindingKind::Blocked
-        | FindingKind::FormerMode
-        | FindingKind::PodsUnchecked
-        | FindingKind::UnsupportedCilium
-        | FindingKind::OtherSettings
-        | FindingKind::NoPool
-        | FindingKind::NothingRequested
-        | FindingKind::UnfitPodIPPool
-        | FindingKind::WriteFailed
-        | FindingKind::WriteWithoutEffect
-        | FindingKind::ReclaimStopped
-        | FindingKind::AgentMissing
-        | FindingKind::ClockDiffers
-        | FindingKind::BrokenInvariant
-        | FindingKind::NodeAtLimit
-        | FindingKind::DrainWaits
-        | FindingKind::RouteWithheld
-        | FindingKind::RouteRefused
-        | FindingKind::RouteRemains
-        | FindingKind::RouteAnnouncedTwice => Some(Check::of(kind)),
-    }
+            | FindingKind::PodCIDRConflict
+            | FindingKind::PodCIDROutsidePools
+            | FindingKind::NodeNetworkInPool
+            | FindingKind::SharedInternalIP
+            | FindingKind::LeftOverClaims
+            | FindingKind::NodeMissing
+            | FindingKind::ForeignAddresses
+            | FindingKind::RouteInVrf
+            | FindingKind::WouldReclaim
+    );
+    (!is_left_out).then(|| Check::of(kind))
 }
