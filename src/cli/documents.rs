@@ -203,12 +203,18 @@ impl Input {
             Some(Ok(found)) => found,
             of_json => {
                 let of_json = of_json.and_then(Result::err).filter(|_| is_json(file));
-                if let Some(why) = of_json.clone()
-                    && text.len() as u64 > MAX_YAML
-                {
-                    return Err(refused(why));
+                if text.len() as u64 > MAX_YAML {
+                    let too_large = || {
+                        anyhow!(
+                            "can't read {file}: it has more than {} of YAML; split it into several files, or write it \
+                             as JSON",
+                            size(MAX_YAML)
+                        )
+                    };
+                    return Err(of_json.map_or_else(too_large, refused));
                 }
-                documents_of_yaml(file, text)?.map_err(|of_yaml| refused(of_json.unwrap_or(of_yaml)))?
+                refuse_markers(file, text)?;
+                yaml::documents(text).map_err(|of_yaml| refused(of_json.unwrap_or(of_yaml)))?
             }
         };
         for item in found.into_iter().flat_map(Placed::into_items) {
@@ -222,17 +228,6 @@ impl Input {
         }
         Ok(())
     }
-}
-
-/// The documents of a text that is no JSON; or the line and the cause for which it can't be read.
-fn documents_of_yaml(file: &str, text: &str) -> anyhow::Result<Result<Vec<Placed>, Refusal>> {
-    ensure!(
-        text.len() as u64 <= MAX_YAML,
-        "can't read {file}: it has more than {} of YAML; split it into several files, or write it as JSON",
-        size(MAX_YAML)
-    );
-    refuse_markers(file, text)?;
-    Ok(yaml::documents(text))
 }
 
 /// Refuses lines that YAML allows, and that kubectl does not read: it cuts a file at the lines that start with `---`.
