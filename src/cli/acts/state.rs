@@ -274,8 +274,9 @@ async fn wait(target: &Target, limit: Option<Duration>) -> anyhow::Result<Verdic
     let n_left = Cell::new(None);
     let look = async || {
         let Gathered { world, .. } = target.cluster.access.gather().await?;
-        n_left.set(Some(n_held(&world, &ranges)));
-        Ok((n_held(&world, &ranges), progress(&world, &ranges)))
+        let n_held = n_held(&world, &ranges);
+        n_left.set(Some(n_held));
+        Ok((n_held, progress(&world, &ranges)))
     };
     let waiting = until_none(look, |line| screen::note(line));
     let Some(limit) = limit else { return waiting.await };
