@@ -32,6 +32,12 @@ pub mod view;
 // The decisions: what to do for one node or one pool.
 pub mod plan;
 
+// The future of a world, by the same decisions.
+pub mod forecast;
+
+// Which prefixes each node announces, and by which writes.
+pub mod routes;
+
 // The Kubernetes objects: their types and schemas, and their conversion into the model.
 pub mod wire;
 

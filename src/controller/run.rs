@@ -386,7 +386,7 @@ impl Loop {
     /// Decides the routes of all nodes, and sends as many writes as can start at once.
     fn decide_routes(&mut self) {
         let now = self.clock.now();
-        let mut plan = plan::routes(&self.world, now);
+        let mut plan = crate::routes::routes(&self.world, now);
         let n_running = self.world.n_in_flight().saturating_sub(self.places.n_aside());
         let n_free = self.options.max_parallel_writes.saturating_sub(n_running);
         // Each may hang in the webhook of frr-k8s: nodes get their blocks by the other half of the places.

@@ -11,7 +11,8 @@ use crate::publisher::{Publisher, carried_by_cilium_node};
 use crate::world::World;
 
 /// Whether the carrier of the claim's node carries any address of the block.
-pub(super) fn is_carried(world: &World, claim: &Claim) -> bool {
+#[must_use]
+pub fn is_carried(world: &World, claim: &Claim) -> bool {
     let reader = world.reader();
     world.carrier(&claim.node).is_some_and(|carrier| {
         reader.carries(carrier, claim.cidr)

@@ -16,7 +16,7 @@ use super::abandoned::{self, is_abandoned};
 use super::draft::Draft;
 use super::evidence::{is_carried, was_never_published};
 use super::reclaim::no_pod_uses_removed_block;
-use super::routes::withdrawal;
+use super::withdrawal;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::finding::{Finding, FindingKind};

@@ -9,17 +9,15 @@
 //! - [`publication`]: when blocks are published, safety rules 3 to 5; `publishable`: which may be.
 //! - [`growth`]: which blocks to claim.
 //! - `reclaim`: which blocks are reclaimed from nodes that still exist, and how.
-//! - [`mod@routes`]: which prefixes each node announces.
+//! - `withdrawal`: whether the route of a block is gone, before the block cools.
 //! - `stopped_requests`: requests that a freeze or a standby stops.
-//! - [`forecast`]: the consequences of all plans of a world, or of a changed one.
 //! - [`mod@pool`]: status and finalizers of a pool; `pod_ip_pools`: Cilium's own object of its name.
 
 mod abandoned;
 mod agent_version;
 mod draft;
-mod evidence;
+pub mod evidence;
 mod first_publication;
-pub mod forecast;
 mod foreign;
 mod former_mode;
 pub mod growth;
@@ -36,15 +34,14 @@ mod reclaim;
 mod recreation;
 mod released_by_agent;
 mod returning;
-pub mod routes;
 mod steps;
 mod stopped_requests;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod withdrawal;
 
 pub use node::{explain, node, still_lacks_pool};
 pub use policy::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};
 pub use pool::pool;
 pub use reasons::{why_no_block, why_no_pool};
-pub use routes::routes;

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::super::screen::{self, PLAIN, style_for};
 use super::{Live, Source, Verdict, around, block_on, fields, files, wrapped_below};
+use crate::forecast::plan_all;
 use crate::model::counted::counted;
 use crate::plan::Policy;
-use crate::plan::forecast::plan_all;
 use crate::view::audit::catalog::{Check, Severity};
 use crate::view::audit::{Line, audit};
 

@@ -9,9 +9,9 @@ use anyhow::{Context as _, bail};
 use super::{Verdict, block_on};
 use crate::cli::access::Access;
 use crate::cli::screen;
+use crate::forecast::plan_all;
 use crate::page;
 use crate::plan::Policy;
-use crate::plan::forecast::plan_all;
 use crate::view::map::map;
 
 /// Write a map of the address space: each pool's ranges with the state, node and use of every block.

@@ -13,8 +13,8 @@ use crate::controller::routes::read_node_states;
 use crate::model::frr::FrrNodeState;
 use crate::model::names::{NodeName, ten_of};
 use crate::net::cidr::{Cidr, Family};
-use crate::plan::routes::compare::{Difference, Led};
-use crate::plan::routes::{NodeRoutes, NotAnnounced, announced, is_shared, next_hops};
+use crate::routes::compare::{Difference, Led};
+use crate::routes::{NodeRoutes, NotAnnounced, announced, is_shared, next_hops};
 use crate::wire::gobgp::PathId;
 use crate::world::World;
 

@@ -1,8 +1,8 @@
 //! Tests of the forecast: a cluster and a change go in, and the difference comes out as text.
 
 use super::*;
-use crate::plan::forecast::change::{Change, Impossible, Ranges as Named};
-use crate::plan::forecast::outlook::{Outlook, outlook};
+use crate::forecast::change::{Change, Impossible, Ranges as Named};
+use crate::forecast::outlook::{Outlook, outlook};
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{Settings, from_config};
 use crate::publisher::static_mode::NodeField;

@@ -1,7 +1,7 @@
 //! Nodes that have lacked addresses for too long, by the times in objects alone.
 
 use super::*;
-use crate::plan::forecast::plan_all;
+use crate::forecast::plan_all;
 use crate::view::late;
 
 const POOL: &str = "pool p 10.0.0.0/24 28";

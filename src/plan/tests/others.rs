@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::surroundings::{OtherRange, PodAddresses, RangeOwner, Surroundings};
-use crate::plan::routes::next_hops;
+use crate::routes::next_hops;
 use crate::view::audit::audit;
 use crate::view::duplicates::duplicates;
 use crate::view::overview::{overview, sort};
@@ -154,7 +154,7 @@ fn addresses_of_a_claim_on_the_carrier_of_another_node_are_duplicates() {
 fn duplicate_addresses_are_the_first_problem() {
     let waiting = "pool q 10.9.0.0/24 28 zone=z\nnode z 1 bad\npool full 10.8.0.0/28 28 zone=y";
     let mut cluster = Cluster::of(&format!("{COPIED}\n{waiting}"));
-    let plans = crate::plan::forecast::plan_all(&mut cluster.world, Policy::DEFAULT, cluster.now);
+    let plans = crate::forecast::plan_all(&mut cluster.world, Policy::DEFAULT, cluster.now);
     let mut overview = overview(&cluster.world, &plans, cluster.now.wall);
     sort(&mut overview.problems);
     let kinds: Vec<&str> = overview.problems.iter().map(|problem| problem.kind).collect();

@@ -1,7 +1,7 @@
 //! Tests of the routes of nodes: claims and carriers in, prefixes out.
 
 use super::*;
-use crate::plan::routes::announced;
+use crate::routes::announced;
 
 /// The routes of every node, and why blocks are not announced: `a: 10.0.0.0/25; b: (10.0.0.128/26: …)`.
 fn told(cluster: &Cluster) -> String {

@@ -7,9 +7,9 @@ use crate::model::gobgp::{BestPath, Rib, RibChange, RibFailure, RibNews, RibOutc
 use crate::model::leadership::Leadership;
 use crate::model::plan::RoutesPlan;
 use crate::model::speaker::{Speaker, SpeakerKind, SpeakerNews};
-use crate::plan::routes;
-use crate::plan::routes::announced;
-use crate::plan::routes::compare::{Difference, Led};
+use crate::routes::announced;
+use crate::routes::compare::{Difference, Led};
+use crate::routes::routes;
 use crate::world::exporter::Exporter;
 use crate::world::gobgp::{Announcing, Gobgp, GobgpPolicy};
 

@@ -9,7 +9,7 @@ use crate::model::frr::{
 use crate::model::leadership::Leadership;
 use crate::model::plan::RoutesPlan;
 use crate::model::speaker::{Speaker, SpeakerKind, SpeakerNews};
-use crate::plan::routes;
+use crate::routes::routes;
 use crate::world::frr::Exporting;
 
 const A: &str = "pool p 10.0.0.0/24 26\nnode a 1 label=kubernetes.io/hostname=host-a\nciliumnode a @90 10.0.0.0/26\n\

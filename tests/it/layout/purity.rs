@@ -7,7 +7,8 @@ use super::scope::Target;
 use super::source::{Source, Sources};
 
 /// The rooms that decide: all below `wire`.
-const PURE: [&str; 7] = ["net", "model", "ledger", "publisher", "world", "view", "plan"];
+const PURE: [&str; 9] =
+    ["net", "model", "ledger", "publisher", "world", "view", "plan", "forecast", "routes"];
 
 const CLIENT: &str = "the core knows no Kubernetes client; of kube-core it uses the selectors only";
 const RUNTIME: &str = "the core is not async and starts no threads";

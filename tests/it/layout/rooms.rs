@@ -5,7 +5,7 @@ use super::scope::{ModulePath, Target};
 use super::source::Sources;
 
 /// The rooms of `src` from the bottom, and the purpose of each. `src/lib.rs` declares them in the same order.
-pub(super) const ROOMS: [(&str, &str); 12] = [
+pub(super) const ROOMS: [(&str, &str); 14] = [
     ("net", "CIDRs, and sets and indexes of addresses."),
     (
         "model",
@@ -16,6 +16,8 @@ pub(super) const ROOMS: [(&str, &str); 12] = [
     ("world", "Takes in observations and outcomes, indexes and paces them, and decides nothing."),
     ("view", "What is told about the world: tallies, conditions, snapshots, block events."),
     ("plan", "The decisions."),
+    ("forecast", "The future of a world, computed by the same decisions."),
+    ("routes", "The prefixes that each node announces, and the writes by which it does."),
     ("wire", "The Kubernetes objects: their types, rules and schemas, and the conversion into the model."),
     ("page", "Views as pages for a browser: HTML and SVG."),
     ("telemetry", "What an operator sees of a process: metrics, readiness, event reasons, logs."),

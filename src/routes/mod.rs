@@ -5,7 +5,6 @@
 //! - `gobgp`: the paths in the table of a GoBGP daemon by which they are announced.
 //! - `twice`: whether Cilium announces them too.
 //! - [`compare`]: the routes that daemons run, compared with them.
-//! - `withdrawal`: whether the route of a block is gone, before the block cools.
 //!
 //! Keeps one invariant: no address is announced for two nodes.
 
@@ -14,7 +13,6 @@ pub mod compare;
 mod frr_k8s;
 mod gobgp;
 mod twice;
-pub(super) mod withdrawal;
 
 pub use announced::{NodeRoutes, NotAnnounced, announced, is_shared, next_hops};
 

@@ -14,12 +14,12 @@
 
 use std::time::Duration;
 
+use super::draft::Draft;
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::frr::name_of;
 use crate::model::names::ten_of;
 use crate::model::plan::RouteAt;
-use crate::plan::draft::Draft;
 use crate::world::World;
 use crate::world::exporter::Exporter;
 use crate::world::frr::Frr;
@@ -32,7 +32,7 @@ const DAEMON_ANSWERS_WITHIN: Duration = Duration::from_secs(10 * 60);
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
 /// Whether the route of a block is withdrawn, or the time of its daemon has run out.
-pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim) -> bool {
+pub(super) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim) -> bool {
     let now = draft.now;
     let remains = match world.exporter() {
         Some(Exporter::FrrK8s(frr)) => remains(frr, claim),
