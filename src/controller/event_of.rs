@@ -65,7 +65,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
 pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<Event> {
     let blocks = listed(&block_event.blocks);
     let pools = listed(&block_event.pools);
-    let is_answered_later = world.reader().removes_with_query();
+    let is_answered_later = world.reader().traits().removes_with_query;
     let (reason, note) = match (block_event.step, block_event.cause) {
         (Step::Published, _) => (
             EventReason::BlocksPublished,

@@ -16,7 +16,7 @@ use crate::wire::pod_ip_pool;
 /// Whether blocks are published under names in this mode.
 pub(super) fn are_of_use(mode: &Mode) -> bool {
     match mode {
-        Mode::Active(publisher) => publisher.has_pod_ip_pools(),
+        Mode::Active(publisher) => publisher.traits().has_pod_ip_pools,
         Mode::Passive(_) => false,
     }
 }

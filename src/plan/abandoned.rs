@@ -69,7 +69,7 @@ fn may_be_abandoned(world: &World, publisher: &Publisher, claim: &Claim) -> bool
             in_pool.chain(seen.pools.own.entries_in(claim.cidr)).next().is_some()
         })
     };
-    !publisher.gives_one_block()
+    !publisher.traits().gives_one_block
         && !world.is_unreadable_claim(claim.cidr)
         && !is_carried_or_used(world, claim)
         && !world.carrier(&claim.node).is_some_and(has_agents_own)
@@ -107,8 +107,8 @@ pub(super) fn explanation(world: &World, publisher: &Publisher, claim: &Claim) -
     if let Some(Err(why)) = world.look(&claim.node).map(|look| &look.found) {
         return format!("a user gave the claim up, but the pods of its node can't be read: {why}");
     }
-    let carrier = publisher.carrier_kind().as_str();
-    let agent = if publisher.removes_with_query() { ", its agent" } else { "" };
+    let carrier = publisher.traits().carrier.as_str();
+    let agent = if publisher.traits().removes_with_query { ", its agent" } else { "" };
     format!(
         "a user gave the claim up; its block is free when its {carrier}{agent} and the pods of its node show that \
          they do not have it, and it has cooled"

@@ -33,7 +33,7 @@ impl Subject<'_> {
             let is_for_a_person =
                 known.claim.state == ClaimState::Held && known.claim.node_uid == self.node.uid;
             if advice.is_empty() && is_for_a_person {
-                advice = if self.publisher.gives_one_block() {
+                advice = if self.publisher.traits().gives_one_block {
                     DRAIN_AND_RECREATE.to_owned()
                 } else {
                     abandoned::advice(self.world, self.publisher, &known.claim)

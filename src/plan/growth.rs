@@ -86,7 +86,7 @@ impl<'a> Subject<'a> {
             }
             self.claim_picked(draft, growth);
         }
-        if self.publisher.gives_one_block()
+        if self.publisher.traits().gives_one_block
             && !draft.requests.is_empty()
             && !self.world.has_read_claims_for(self.carrier)
         {
@@ -112,7 +112,7 @@ impl<'a> Subject<'a> {
         let may_replace = self.is_served() && !self.world.freeze().stops_reclaim();
         // An agent that releases every block that it does not need gets no replacement in advance
         // (`Self::remove_blocks`).
-        if !draft.lacks_nothing() || !may_replace || self.publisher.removes_with_query() {
+        if !draft.lacks_nothing() || !may_replace || self.publisher.traits().removes_with_query {
             return;
         }
         for share in self.shares() {
@@ -217,7 +217,8 @@ impl<'a> Subject<'a> {
         let name = &self.node.name;
         let has_pool = self.world.pools_of(name).next().is_some();
         let requests = || !self.publisher.requested_pools(self.carrier).is_empty();
-        if !self.publisher.agents_request_addresses() || !has_pool || requests() || !self.has_nothing() {
+        if !self.publisher.traits().agents_request_addresses || !has_pool || requests() || !self.has_nothing()
+        {
             return;
         }
         draft.wait_for(Wait::Request);
@@ -302,7 +303,7 @@ impl<'a> Subject<'a> {
             GrowthProof::Listed => self.publisher.use_is_known(self.carrier),
             GrowthProof::Seen => self.world.use_of(&self.node.name).is_ok(),
         };
-        let waits = self.publisher.shows_use() && !is_reported;
+        let waits = self.publisher.traits().shows_use && !is_reported;
         if waits {
             draft.note_lasting(Lasting::GrowthAwaitsUse);
             draft.wait_for(Wait::Use);
@@ -374,7 +375,7 @@ impl<'a> Subject<'a> {
     /// The number of addresses of a share that the node may get in addition to its own.
     fn room_for_addresses(&self, growth: &Growth<'_>) -> u128 {
         match growth.first {
-            FirstPool::Gives(first) if !self.publisher.gives_one_block() => {
+            FirstPool::Gives(first) if !self.publisher.traits().gives_one_block => {
                 let held = growth.demand.capacity.saturating_add(growth.leaving);
                 u128::from(max_addresses(first))
                     .saturating_sub(growth.demand.capacity)

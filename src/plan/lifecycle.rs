@@ -169,7 +169,7 @@ fn shows_no_drain(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
 /// not published again, and the proof comes after the move.
 fn is_released_by_agent(world: &World, publisher: &Publisher, claim: &Claim, carrier: Carrier<'_>) -> bool {
     claim.state == ClaimState::Draining(carrier.uid().clone())
-        && publisher.removes_with_query()
+        && publisher.traits().removes_with_query
         && world.must_leave(claim)
         && !is_carried(world, claim)
 }
@@ -177,7 +177,7 @@ fn is_released_by_agent(world: &World, publisher: &Publisher, claim: &Claim, car
 /// Whether a block on its carrier will be removed, or was removed and its agent kept it (`Subject::remove_blocks`).
 /// Then its presence on the carrier does not prove that the agent refuses to release it.
 fn must_be_removed(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
-    publisher.removes_with_query()
+    publisher.traits().removes_with_query
         && world.must_leave(claim)
         && !world.freeze().stops_reclaim()
         && is_carried(world, claim)

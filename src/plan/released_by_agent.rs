@@ -63,7 +63,7 @@ impl<'a> Subject<'a> {
     /// another name is held if a read of the Pods finds a pod in it. All this comes before any publication.
     pub(super) fn rehold_releasing_blocks(&self, draft: &mut Draft) -> Step {
         // Blocks of another writer may be enough for the agent.
-        if !self.publisher.removes_with_query() || !self.publisher.blocks(self.carrier).is_empty() {
+        if !self.publisher.traits().removes_with_query || !self.publisher.blocks(self.carrier).is_empty() {
             return NEXT;
         }
         let leaving: Vec<&Claim> =

@@ -20,7 +20,7 @@ impl Subject<'_> {
     /// The node gets its old blocks alone if its pools or its limits allow no other block, or if a write about the node
     /// has just failed.
     pub(super) fn awaits_new_primaries(&self, draft: &mut Draft) -> bool {
-        if !self.publisher.has_primary_blocks() {
+        if !self.publisher.traits().has_primary_blocks {
             return false;
         }
         let listed = self.publisher.blocks(self.carrier);

@@ -76,7 +76,7 @@ impl Subject<'_> {
             .findings
             .extend(self.claims().filter_map(|claim| self.publisher.misplaced(self.carrier, claim)));
         draft.findings.extend(self.stray_blocks());
-        if self.publisher.shows_use() && !self.publisher.use_is_known(self.carrier) {
+        if self.publisher.traits().shows_use && !self.publisher.use_is_known(self.carrier) {
             draft.note_lasting(Lasting::UseUnknown);
         }
     }
@@ -96,7 +96,7 @@ impl Subject<'_> {
     fn adopt_carried_blocks(&self, draft: &mut Draft) -> Step {
         draft.requests = self.claim_carried_blocks(draft.now);
         self.end_if_any_request_noting_unmet(draft)?;
-        if self.publisher.gives_one_block() && self.has_unclaimed_block() {
+        if self.publisher.traits().gives_one_block && self.has_unclaimed_block() {
             return ControlFlow::Break(Made::Waits(Wait::Answer));
         }
         NEXT

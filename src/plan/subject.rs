@@ -62,7 +62,7 @@ impl<'a> Subject<'a> {
 
     /// The names under which pools give the node blocks, or under which its claims are published.
     fn names(&self) -> BTreeSet<Option<PodIpPoolName>> {
-        if !self.publisher.has_pod_ip_pools() {
+        if !self.publisher.traits().has_pod_ip_pools {
             return [None].into();
         }
         let pools = self.world.pools_of(&self.node.name);

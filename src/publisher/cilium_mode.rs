@@ -8,10 +8,10 @@ use super::answer::{Absence, Drain, Holding, Leaving, QueryState, Removal, Stays
 use super::demand::Demand;
 use super::edges::{self, edge_addresses};
 use super::support::Support;
+use super::traits::Traits;
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::Finding;
-use crate::model::kind::Kind;
 use crate::model::names::PodIpPoolName;
 use crate::model::node::{Malformed, Node};
 use crate::model::pod_ip_pool::Misfit;
@@ -28,50 +28,15 @@ use crate::net::cidr::{Cidr, Family};
 /// The default of an answer fits modes whose agents take whole blocks from a CiliumNode, without a usage query or a
 /// release handshake. The questions whose wrong answer is most dangerous have no default.
 pub trait CiliumMode: fmt::Display {
-    /// The kind of the carrier.
-    fn carrier_kind(&self) -> Kind {
-        Kind::CiliumNode
-    }
-
-    /// Whether Cilium's own BGP can announce the blocks of a node.
-    fn may_announce_blocks(&self) -> bool {
-        true
-    }
+    /// What holds for every node.
+    fn traits(&self) -> Traits;
 
     /// The families that the agents run. An agent needs addresses of each before it can start.
     fn families(&self) -> &BTreeSet<Family>;
 
-    /// Whether a node gets one block of each family and never another. Then its pools neither size nor shrink it.
-    fn gives_one_block(&self) -> bool {
-        false
-    }
-
-    /// Whether the first block of each family on a carrier is the primary one, which stays, while others may leave.
-    fn has_primary_blocks(&self) -> bool {
-        false
-    }
-
     /// The prefix length of the largest block that a carrier can have.
     fn widest_block(&self, family: Family) -> u8 {
         widest_block(family)
-    }
-
-    /// Whether agents report how many addresses they need, and release the surplus. Then no threshold of a pool
-    /// counts.
-    fn agents_request_addresses(&self) -> bool {
-        false
-    }
-
-    /// Whether agents report on the carrier which addresses they use. If not, they are not asked, and there are no
-    /// reports about use.
-    fn shows_use(&self) -> bool {
-        false
-    }
-
-    /// Whether agents assign every address of a block except the first and last one, and can't be kept from single
-    /// ones.
-    fn gives_whole_blocks(&self) -> bool {
-        true
     }
 
     /// The ranges on a carrier that an agent of another mode uses or may use, beyond the addresses that these claims
@@ -161,11 +126,6 @@ pub trait CiliumMode: fmt::Display {
     /// node.
     fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding>;
 
-    /// Whether blocks are published under names of Pod IP pools. Agents count each name separately.
-    fn has_pod_ip_pools(&self) -> bool {
-        false
-    }
-
     /// The Pod IP pool of Pods that ask for none, and of pools that name none.
     fn default_pool(&self) -> Option<&PodIpPoolName> {
         None
@@ -190,11 +150,6 @@ pub trait CiliumMode: fmt::Display {
     /// Whether this misfit of the object harms an agent of this version. Then its node gets nothing under the name of
     /// that Pod IP pool.
     fn misfit_harms(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
-        false
-    }
-
-    /// Whether agents announce blocks according to the objects of Pod IP pools.
-    fn announces(&self) -> bool {
         false
     }
 
@@ -309,12 +264,6 @@ pub trait CiliumMode: fmt::Display {
         _blocks: &[Cidr],
     ) -> Option<Withdrawal> {
         None
-    }
-
-    /// Whether one write removes a block and asks the agent whether it keeps using it. Such a block is absent when
-    /// the agent has answered without it. If the agent writes the block back, no new pod gets an address of it.
-    fn removes_with_query(&self) -> bool {
-        false
     }
 
     /// Whether the carrier has an open query of such a removal.

@@ -38,6 +38,7 @@ mod overrides;
 pub mod settings;
 pub mod static_mode;
 pub mod support;
+pub mod traits;
 
 pub use cilium_mode::CiliumMode;
 use crd::Crd;
@@ -164,7 +165,7 @@ impl Publisher {
     ) -> Option<Request> {
         match carrier {
             Some(carrier) => self.later_version_of(carrier, later_than),
-            None => Some(match self.carrier_kind() {
+            None => Some(match self.traits().carrier {
                 Kind::Node => Read::Node(node.clone(), later_than).into(),
                 Kind::CiliumNode | Kind::Pool | Kind::Claim => Read::CiliumNode(node.clone()).into(),
             }),

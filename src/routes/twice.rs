@@ -7,7 +7,7 @@ use crate::world::World;
 
 /// The finding about the exporter, if Cilium announces blocks too.
 pub(super) fn announced_twice(world: &World, (kind, name): (ObjectKind, &str)) -> Option<Finding> {
-    let can = world.publisher().is_some_and(|publisher| publisher.may_announce_blocks());
+    let can = world.publisher().is_some_and(|publisher| publisher.traits().may_announce_blocks);
     let announcing = world.speakers().announcing();
     if !can || announcing.is_empty() {
         return None;

@@ -379,10 +379,10 @@ fn obstructed(
 /// values with the same result: a pool that never reclaims, or allows one block.
 fn without_effect(world: &World, pool: &Pool) -> Option<Explained> {
     let reader = world.reader();
-    let (reason, why) = if reader.gives_one_block() {
+    let (reason, why) = if reader.traits().gives_one_block {
         let why = "a node has exactly one block of each family";
         (ConditionReason::OneBlockPerNode, why)
-    } else if reader.agents_request_addresses() {
+    } else if reader.traits().agents_request_addresses {
         let why = "the agent requests and returns blocks itself";
         (ConditionReason::AgentsAsk, why)
     } else {
@@ -390,7 +390,7 @@ fn without_effect(world: &World, pool: &Pool) -> Option<Explained> {
     };
     let (per_node, usual) = (pool.per_node, PerNode::DEFAULT);
     let largest = pool.families.keys().map(|family| pool.max_offered(*family)).max().unwrap_or_default();
-    let is_limited = reader.gives_one_block();
+    let is_limited = reader.traits().gives_one_block;
     let fields = [
         ("perNode.initialBlocks", per_node.initial_blocks > 1),
         (
@@ -407,7 +407,7 @@ fn without_effect(world: &World, pool: &Pool) -> Option<Explained> {
         ("reclaim", pool.reclaim != Reclaim::DEFAULT && pool.reclaim.mode != ReclaimMode::Disabled),
     ];
     let set: Vec<&str> = fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect();
-    let without_names = without_names(pool).filter(|_| !reader.has_pod_ip_pools());
+    let without_names = without_names(pool).filter(|_| !reader.traits().has_pod_ip_pools);
     if set.is_empty() {
         return without_names;
     }

@@ -91,7 +91,7 @@ fn when(world: &World, claim: &Claim) -> When {
     if let Err(why) = world.agent_on(&claim.node) {
         return When::Without(why.to_string());
     }
-    if !world.reader().shows_use() {
+    if !world.reader().traits().shows_use {
         return When::AgentLetsGo;
     }
     match world.reader().n_used_in(carrier, claim.cidr) {

@@ -45,7 +45,7 @@ pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> 
 pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &FreeBlocks) -> Vec<Cidr> {
     let mut useless = Vec::new();
     let exclusions = pool.families.get(&family).map_or(&[][..], |ranges| &ranges.exclude);
-    let is_whole_only = world.reader().gives_whole_blocks();
+    let is_whole_only = world.reader().traits().gives_whole_blocks;
     for range in ranges(pool, family) {
         let addresses = world.node_addresses_in(range);
         let mut suspects = addresses.clone();
@@ -156,7 +156,7 @@ pub fn findings(world: &World) -> Vec<Finding> {
             let useless = useless_blocks(world, pool, *family, &free);
             if !useless.is_empty() {
                 let (reader, blocks, name) = (world.reader(), ten_of(useless), pool.name.as_str());
-                let message = if reader.gives_whole_blocks() {
+                let message = if reader.traits().gives_whole_blocks {
                     format!(
                         "agents in Cilium's mode {reader} use every address of a block, and these blocks have \
                          excluded or reserved addresses; nodes don't get them: {blocks}; exclude whole blocks"
@@ -172,7 +172,7 @@ pub fn findings(world: &World) -> Vec<Finding> {
         }
     }
     findings.extend(carried.into_iter().map(|(node, (cidrs, pools))| {
-        let kind = world.reader().carrier_kind();
+        let kind = world.reader().traits().carrier;
         let message = format!(
             "it has {} without a claim, in the ranges of pool {}: other nodes get no blocks there; remove them \
              from the {} once no pod uses them",

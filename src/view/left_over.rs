@@ -21,14 +21,17 @@ pub(super) fn finding(world: &World) -> Option<Finding> {
          {} for reuseAfterNodeLoss of their pools",
         counted(names.len(), "claim"),
         ten_of(&names),
-        if world.reader().carrier_kind() == Kind::CiliumNode { " and CiliumNodes" } else { "" },
+        if world.reader().traits().carrier == Kind::CiliumNode { " and CiliumNodes" } else { "" },
     );
     Some(Finding::new(FindingKind::LeftOverClaims, Kind::Claim, names.first()?, message))
 }
 
 fn is_left_over(world: &World, claim: &Claim) -> bool {
     let reader = world.reader_of(&claim.node);
-    if !reader.gives_one_block() || claim.state != ClaimState::Held || world.node(&claim.node).is_none() {
+    if !reader.traits().gives_one_block
+        || claim.state != ClaimState::Held
+        || world.node(&claim.node).is_none()
+    {
         return false;
     }
     let blocks = world.carrier(&claim.node).map(|carrier| reader.blocks(carrier)).unwrap_or_default();

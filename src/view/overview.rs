@@ -327,7 +327,7 @@ fn of_duplicates(world: &World) -> Option<Problem> {
         1 => String::new(),
         n => format!(" (and {} more)", counted(n - 1, "range")),
     };
-    let (kind, holders) = (world.reader().carrier_kind().as_str(), first.holders(world));
+    let (kind, holders) = (world.reader().traits().carrier.as_str(), first.holders(world));
     Some(Problem {
         kind: DUPLICATE_ADDRESSES,
         severity: Check::CarriedTwice.severity(),

@@ -116,8 +116,8 @@ fn told(world: &World, pool: &Pool, name: &PodIpPoolName, misfit: Misfit) -> Str
             declared.map(|ranges| ranges.block_prefix).unwrap_or_default()
         )
     };
-    let announces = world.reader().announces()
-        || world.nodes_of_pool(&pool.name).any(|node| world.reader_of(node).announces());
+    let announces = world.reader().traits().announces
+        || world.nodes_of_pool(&pool.name).any(|node| world.reader_of(node).traits().announces);
     match misfit {
         Misfit::Missing => {
             let run = run_by_nodes_of(world, pool);

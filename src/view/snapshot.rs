@@ -147,7 +147,7 @@ stable_names! {
 
 /// Whether the use of a node is known; `None` where there is nothing to know.
 fn use_state(world: &World, node: &NodeName) -> Option<UseState> {
-    if !world.reader().shows_use() {
+    if !world.reader().traits().shows_use {
         return None;
     }
     match world.use_of(node) {

@@ -88,7 +88,7 @@ impl<'a> Takers<'a> {
             lines.push(format!("addresses without a claim: {}", ten_of(named)));
         }
         if !self.useless.is_empty() {
-            let which = if world.reader().gives_whole_blocks() {
+            let which = if world.reader().traits().gives_whole_blocks {
                 "excluded or reserved addresses"
             } else {
                 "only reserved addresses"

@@ -184,7 +184,7 @@ impl Tally {
     /// The families alone; nodes and claims are added one by one.
     fn start(world: &World, name: &PoolName) -> Self {
         let mut tally = Self::default();
-        let used = world.reader().shows_use().then_some(0);
+        let used = world.reader().traits().shows_use.then_some(0);
         for (family, ranges) in world.pool(name).into_iter().flat_map(|pool| &pool.families) {
             tally.families.insert(*family, FamilyCounts { used, ..FamilyCounts::default() });
             tally.cidrs.extend(ranges.cidrs.keys().map(|cidr| (*cidr, CidrCounts::default())));

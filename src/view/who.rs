@@ -197,7 +197,7 @@ fn of_held(world: &World, claim: &Claim, asked: Cidr) -> (Word, String) {
     };
     let Some(address) = single(asked).filter(|_| block.size() > 1) else {
         let offered = reader.n_offered(block, &claim.withheld);
-        let detail = if reader.shows_use() {
+        let detail = if reader.traits().shows_use {
             let used = reader.n_used_in(carrier, block);
             format!("node {node} holds {block}, and its agent uses {used} of {offered} addresses")
         } else {
@@ -214,7 +214,7 @@ fn of_held(world: &World, claim: &Claim, asked: Cidr) -> (Word, String) {
     if !reader.carries(carrier, block) {
         return (Word::Held, format!("node {node} holds {block}, but it is not published yet"));
     }
-    if !reader.shows_use() {
+    if !reader.traits().shows_use {
         let detail = format!("node {node} holds {block}; agents do not report use in this mode");
         return (Word::Held, detail);
     }

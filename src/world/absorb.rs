@@ -148,7 +148,7 @@ impl World {
         if Some(&carried_before) != carried_by(self).as_ref() {
             self.update_carried_without(&name, &carried_before);
         }
-        if self.reader.carrier_kind() == Kind::Node {
+        if self.reader.traits().carrier == Kind::Node {
             self.settle_lost_claims(&name);
         }
         self.node_changed(&name);

@@ -89,7 +89,7 @@ impl Gathering {
     #[must_use]
     pub fn lacks_pod_ip_pools(&self) -> bool {
         let has_names = match self.mode.as_deref() {
-            Some(Mode::Active(publisher)) => publisher.has_pod_ip_pools(),
+            Some(Mode::Active(publisher)) => publisher.traits().has_pod_ip_pools,
             Some(Mode::Passive(_)) | None => false,
         };
         has_names && self.pod_ip_pools.is_none()

@@ -431,7 +431,7 @@ impl World {
     pub fn is_served(&self, name: &NodeName) -> bool {
         // Until such a block is removed, the agent serves pods from it.
         let is_going = |claim: &Claim| {
-            self.reader.removes_with_query() && claim.is_reclaimed() && self.must_leave(claim)
+            self.reader.traits().removes_with_query && claim.is_reclaimed() && self.must_leave(claim)
         };
         let Some(carrier) = self.carrier(name) else { return false };
         self.claims_of(name)
@@ -460,7 +460,7 @@ impl World {
     #[must_use]
     pub fn name_of(&self, occupant: &Occupant) -> String {
         match occupant {
-            Occupant::Carried(node) => format!("{} {node}", self.reader.carrier_kind().as_str()),
+            Occupant::Carried(node) => format!("{} {node}", self.reader.traits().carrier.as_str()),
             Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) | Occupant::Unreadable(..) => {
                 occupant.to_string()
             }
@@ -470,7 +470,7 @@ impl World {
     /// The carrier of a node's blocks.
     #[must_use]
     pub fn carrier(&self, name: &NodeName) -> Option<Carrier<'_>> {
-        match self.reader.carrier_kind() {
+        match self.reader.traits().carrier {
             Kind::Node => self.node(name).map(Carrier::Node),
             Kind::CiliumNode | Kind::Pool | Kind::Claim => self.cilium_node(name).map(Carrier::CiliumNode),
         }

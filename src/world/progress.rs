@@ -288,7 +288,7 @@ impl World {
     /// Whether a released block is still on its carrier, in a mode that removes blocks without a drain.
     fn is_removed_without_drain(&self, cidr: Cidr) -> bool {
         let Some(claim) = self.claim(cidr).map(|known| &known.claim) else { return false };
-        self.reader.removes_with_query()
+        self.reader.traits().removes_with_query
             && self.carrier(&claim.node).is_some_and(|carrier| self.reader.carries(carrier, cidr))
     }
 

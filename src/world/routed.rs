@@ -16,7 +16,7 @@ impl World {
     /// Whether agents use the podCIDRs of their Nodes.
     #[must_use]
     pub fn agents_read_nodes(&self) -> bool {
-        self.reader.carrier_kind() == Kind::Node
+        self.reader.traits().carrier == Kind::Node
     }
 
     /// The Nodes other than this one that have a podCIDR over an address of `cidr`, where agents do not read it.

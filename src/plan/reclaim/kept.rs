@@ -32,7 +32,7 @@ impl<'a> Subject<'a> {
 
     /// Keeps one block of each share in which the node needs addresses that its pools can't give.
     pub(in crate::plan) fn keep_irreplaceable_blocks(&self, draft: &mut Draft) {
-        if self.publisher.removes_with_query() {
+        if self.publisher.traits().removes_with_query {
             // Its agent gives no more addresses of it to new pods, whether or not the claim is held again.
             return;
         }
@@ -52,7 +52,7 @@ impl<'a> Subject<'a> {
         if matches!(drain, Drain::Stays(_)) {
             return true;
         }
-        if self.publisher.removes_with_query() {
+        if self.publisher.traits().removes_with_query {
             return !must_leave || self.has_new_agent(claim);
         }
         let pool_reclaims =

@@ -61,7 +61,7 @@ impl<'a> Subject<'a> {
         if self.world.freeze().stops_reclaim() {
             return NEXT;
         }
-        if self.publisher.removes_with_query() {
+        if self.publisher.traits().removes_with_query {
             return self.remove_blocks(draft);
         }
         if matches!(self.publisher.usage_query(self.carrier), QueryState::Open(_)) {

@@ -44,7 +44,7 @@ pub(in crate::plan) fn no_pod_uses_removed_block(
     draft: &mut Draft,
     claim: &Claim,
 ) -> bool {
-    let may_be_forced = claim.is_reclaimed() && publisher.removes_with_query();
+    let may_be_forced = claim.is_reclaimed() && publisher.traits().removes_with_query;
     let Some(carrier) = world.carrier(&claim.node).filter(|_| may_be_forced) else { return true };
     if world.node(&claim.node).is_none() {
         // Pods are deleted with their Node, and its machine may keep running. When its CiliumNode is deleted too, the
@@ -217,7 +217,7 @@ impl<'a> Subject<'a> {
     /// surplus.
     pub(in crate::plan) fn replacement_blocks(&self, imminent: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
         let mut replacements = BTreeSet::new();
-        if !self.publisher.removes_with_query() {
+        if !self.publisher.traits().removes_with_query {
             return replacements;
         }
         let is_removed = |claim: &&Claim| {
@@ -265,7 +265,7 @@ impl<'a> Subject<'a> {
     /// Held blocks that are about to be removed, as far as this process knows. The node already has their
     /// replacements.
     pub(in crate::plan) fn imminent_removals(&self, draft: &Draft) -> BTreeSet<Cidr> {
-        let may_remove = self.publisher.removes_with_query()
+        let may_remove = self.publisher.traits().removes_with_query
             && !self.world.freeze().stops_reclaim()
             && self.may_reclaim(draft.policy)
             && self.world.agent_on(&self.node.name).is_ok()
@@ -302,7 +302,7 @@ impl<'a> Subject<'a> {
     /// The reason why a block is not removed yet, for a person. `None` if there is none, or if the mode does not
     /// remove blocks as a whole.
     pub(super) fn why_not_removed(&self, claim: &Claim) -> Option<String> {
-        if !self.publisher.removes_with_query() {
+        if !self.publisher.traits().removes_with_query {
             return None;
         }
         holders(self.world, claim).map(|pods| format!("these pods have addresses of it: {pods}"))

@@ -27,7 +27,7 @@ impl Subject<'_> {
             }
         }
         for (claim, drain) in self.draining() {
-            if self.publisher.removes_with_query() {
+            if self.publisher.traits().removes_with_query {
                 let pods = self.why_not_removed(claim).unwrap_or_default();
                 let why = "the agent still uses it and kept it; it takes no new pods";
                 let why = if pods.is_empty() { why.to_owned() } else { format!("{why}; {pods}") };

@@ -10,6 +10,7 @@ use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
 use super::one_store;
 use super::support::Support;
+use super::traits::Traits;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::counted::counted;
@@ -61,30 +62,29 @@ fn fields(carrier: Carrier<'_>) -> Option<&CrdFields> {
 }
 
 impl CiliumMode for Crd {
+    fn traits(&self) -> Traits {
+        Traits {
+            carrier: Kind::CiliumNode,
+            gives_one_block: false,
+            has_primary_blocks: true,
+            agents_request_addresses: false,
+            shows_use: true,
+            gives_whole_blocks: false,
+            has_pod_ip_pools: false,
+            removes_with_query: false,
+            may_announce_blocks: false,
+            announces: false,
+        }
+    }
+
     fn families(&self) -> &BTreeSet<Family> {
         &self.families
-    }
-
-    fn may_announce_blocks(&self) -> bool {
-        false
-    }
-
-    fn has_primary_blocks(&self) -> bool {
-        true
-    }
-
-    fn shows_use(&self) -> bool {
-        true
     }
 
     /// Every address is an entry, and every agent of the cluster reads all of them (`docs/cilium.md`, Size). So a
     /// block has at most 1024 addresses in either family.
     fn widest_block(&self, family: Family) -> u8 {
         family.bits() - 10
-    }
-
-    fn gives_whole_blocks(&self) -> bool {
-        false
     }
 
     /// Agents of every mode write their podCIDRs and their own addresses onto the CiliumNode, and only agents of this

@@ -15,6 +15,7 @@ use super::edges::n_assignable;
 use super::one_store;
 use super::operator::{self, TURN_OFF};
 use super::support::Support;
+use super::traits::Traits;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::{Claim, Reason};
 use crate::model::finding::{Finding, FindingKind};
@@ -75,12 +76,23 @@ fn fields(carrier: Carrier<'_>) -> Option<&PoolsFields> {
 }
 
 impl CiliumMode for MultiPool {
-    fn families(&self) -> &BTreeSet<Family> {
-        &self.families
+    fn traits(&self) -> Traits {
+        Traits {
+            carrier: Kind::CiliumNode,
+            gives_one_block: false,
+            has_primary_blocks: false,
+            agents_request_addresses: true,
+            shows_use: false,
+            gives_whole_blocks: true,
+            has_pod_ip_pools: true,
+            removes_with_query: true,
+            may_announce_blocks: self.bgp == Bgp::On,
+            announces: self.bgp == Bgp::On,
+        }
     }
 
-    fn may_announce_blocks(&self) -> bool {
-        self.bgp == Bgp::On
+    fn families(&self) -> &BTreeSet<Family> {
+        &self.families
     }
 
     /// Blocks are published beside addresses of other writers.
@@ -128,10 +140,6 @@ impl CiliumMode for MultiPool {
 
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
         fields(carrier).into_iter().flat_map(PoolsFields::listed).collect()
-    }
-
-    fn has_pod_ip_pools(&self) -> bool {
-        true
     }
 
     fn default_pool(&self) -> Option<&PodIpPoolName> {
@@ -334,10 +342,6 @@ impl CiliumMode for MultiPool {
         }
     }
 
-    fn removes_with_query(&self) -> bool {
-        true
-    }
-
     fn has_open_removal_query(&self, carrier: Carrier<'_>) -> bool {
         fields(carrier).is_some_and(removal::has_open_query)
     }
@@ -382,10 +386,6 @@ impl CiliumMode for MultiPool {
         )
     }
 
-    fn agents_request_addresses(&self) -> bool {
-        true
-    }
-
     /// A `maskSize` that differs only keeps Cilium's BGP from announcing. So does a missing object, for agents before
     /// 1.19. An agent of unknown version may need the object.
     fn misfit_matters(&self, misfit: Misfit, release: Option<Release>) -> bool {
@@ -405,10 +405,6 @@ impl CiliumMode for MultiPool {
             Misfit::Family(_) => self.bgp == Bgp::On,
             Misfit::MaskSize { .. } => false,
         }
-    }
-
-    fn announces(&self) -> bool {
-        self.bgp == Bgp::On
     }
 
     /// Also beside CIDRs, although the name of an operator may be old then. A running operator removes the CIDRs

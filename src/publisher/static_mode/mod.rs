@@ -14,6 +14,7 @@ use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
 use super::edges::edge_addresses;
 use super::support::Support;
+use super::traits::Traits;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
@@ -114,16 +115,23 @@ impl<M: StaticMode> fmt::Display for Static<M> {
 }
 
 impl<M: StaticMode> CiliumMode for Static<M> {
-    fn carrier_kind(&self) -> Kind {
-        M::CARRIER
+    fn traits(&self) -> Traits {
+        Traits {
+            carrier: M::CARRIER,
+            gives_one_block: true,
+            has_primary_blocks: false,
+            agents_request_addresses: false,
+            shows_use: false,
+            gives_whole_blocks: true,
+            has_pod_ip_pools: false,
+            removes_with_query: false,
+            may_announce_blocks: true,
+            announces: false,
+        }
     }
 
     fn families(&self) -> &BTreeSet<Family> {
         &self.families
-    }
-
-    fn gives_one_block(&self) -> bool {
-        true
     }
 
     fn is_short(&self, _: Demand, _: Expand) -> bool {

@@ -306,7 +306,7 @@ fn of_claim(world: &World, claim: &Claim) -> Block {
     };
     let (reader, carrier) = (world.reader(), world.carrier(&claim.node));
     let is_carried = carrier.is_some_and(|carrier| reader.carries(carrier, claim.cidr));
-    let usage = carrier.filter(|_| is_carried && reader.shows_use()).map(|carrier| Usage {
+    let usage = carrier.filter(|_| is_carried && reader.traits().shows_use).map(|carrier| Usage {
         used: capped_count(reader.n_used_in(carrier, claim.cidr)),
         offered: capped_count(reader.n_offered(claim.cidr, &claim.withheld)),
     });
