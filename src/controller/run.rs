@@ -365,6 +365,9 @@ impl Loop {
             let now = self.clock.now();
             let plan = plan::node(&self.world, &node, self.options.policy, now);
             self.reporter.plan(&self.world, &plan);
+            for (block, rule) in &plan.rules {
+                debug!(%node, %block, rule = rule.as_str(), "{}", plan::when(*rule));
+            }
             self.world.begin(&plan, now);
             self.reporter.metrics().decided(Decision::Node, self.clock.since(now));
             self.send(plan.into_requests());

@@ -12,6 +12,7 @@ use super::names::{NodeName, PodIpPoolName, PoolName};
 use super::pod_ip_pool::Misfit;
 use super::request::{Request, Write};
 use super::share::Share;
+use super::transitions::Rule;
 use crate::net::cidr::{Cidr, Family};
 
 /// A need of a node that can't be met.
@@ -76,6 +77,8 @@ pub struct NodePlan {
     pub lasting: BTreeSet<Lasting>,
     /// Whether too many blocks started draining within a minute, so that no more may.
     pub too_many_drains: bool,
+    /// The rows of the table of claims that apply, each with the block of its claim.
+    pub rules: Vec<(Cidr, Rule)>,
 }
 
 /// The requests that announce the routes of all nodes to routers.

@@ -7,9 +7,46 @@ use std::fmt;
 
 use crate::model::claim::{ClaimState, Reason};
 use crate::model::request::ClaimChange;
+use crate::model::stable_names;
 
 use Reason::{NodeGone, Reclaimed, Unused};
 use State::{Cooling, Draining, Held, Releasing};
+
+stable_names! {
+    /// Why a claim moves or stays: a row of the table of claims. `docs/invariants.md` has the table.
+    #[expect(missing_docs, reason = "each row of plan/claims.rs says when it applies")]
+    pub enum Rule {
+        NodeLost,
+        NodeRecreated,
+        CarrierRemains,
+        AgentReleased,
+        DrainNotShown,
+        GivenUp,
+        NeverPublished,
+        Terminating,
+        NodeReturned,
+        LostMeanwhile,
+        NotGivenUp,
+        CarrierLost,
+        RemovalDue,
+        ConsentWithdrawn,
+        Absent,
+        Cooled,
+        DrainStarts,
+        DrainEnds,
+        Consented,
+        PodFound,
+        Unneeded,
+        RemovalStarts,
+        Refused,
+        NeededAgain,
+    }
+}
+
+impl Rule {
+    /// The rows that the scripts of the simulation reach too rarely to wait for. Each has a test of its own.
+    pub const RARE: [Self; 3] = [Self::AgentReleased, Self::Terminating, Self::PodFound];
+}
 
 /// A state with its reason, but without its other data: a row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,41 +6,38 @@
 //! The block is free only after two proofs: the one that its mode asks for, and a read of the node's Pods that finds
 //! none with an address of the block. The node stays blocked until then: the user may have deleted the wrong claim.
 
-use super::draft::Draft;
 use super::evidence::is_carried_or_used;
-use super::publishable::{NotPublishable, may_publish};
-use super::reclaim::{PODS_AGAIN, holders};
+use super::facts::{ClaimFacts, Facts};
+use super::pods::holders;
+use super::publishable::NotPublishable;
 use super::subject::Subject;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
-use crate::model::node::Node;
-use crate::model::outcome::Presence;
-use crate::model::request::Read;
+use crate::model::finding::{Finding, FindingKind};
 use crate::publisher::Publisher;
-use crate::world::{KnownClaim, World};
+use crate::world::World;
 
 /// Whether a user deleted a held claim that can't be published and whose block no object shows as in use.
-pub(super) fn is_abandoned(world: &World, publisher: &Publisher, node: &Node, known: &KnownClaim) -> bool {
-    let claim = &known.claim;
+pub(super) fn is_abandoned(known: &ClaimFacts<'_>, facts: &Facts<'_>) -> bool {
+    let claim = known.claim;
     claim.deleting
         && claim.state == ClaimState::Held
         && claim.has_finalizer()
-        && !world.freeze().stops_reclaim()
-        && may_be_abandoned(world, publisher, claim)
-        && match may_publish(world, node, known) {
-            Ok(()) => is_incomplete(world, publisher, node),
-            Err(NotPublishable::State | NotPublishable::OtherNodeObject) => false,
-            Err(NotPublishable::Overlaps(_) | NotPublishable::TooWide(_) | NotPublishable::PodIpPool(..)) => {
-                true
-            }
+        && !facts.world.freeze().stops_reclaim()
+        && may_be_abandoned(facts.world, facts.publisher, claim)
+        && match &known.publishable {
+            Some(Ok(())) => is_incomplete(facts),
+            None | Some(Err(NotPublishable::State | NotPublishable::OtherNodeObject)) => false,
+            Some(Err(
+                NotPublishable::Overlaps(_) | NotPublishable::TooWide(_) | NotPublishable::PodIpPool(..),
+            )) => true,
         }
 }
 
 /// Whether the node is not served because its agent can't start with the blocks that it holds.
-fn is_incomplete(world: &World, publisher: &Publisher, node: &Node) -> bool {
-    let Some(carrier) = world.carrier(&node.name) else { return false };
-    let subject = Subject { world, node, carrier, publisher };
-    !subject.is_served() && !subject.can_start_with(&subject.publishable())
+fn is_incomplete(facts: &Facts<'_>) -> bool {
+    !facts.is_served
+        && Subject::of(facts).is_some_and(|subject| !subject.can_start_with(&subject.publishable()))
 }
 
 /// Whether a released claim will be free soon because a user deleted it. The memory of this process about its block
@@ -75,28 +72,27 @@ fn may_be_abandoned(world: &World, publisher: &Publisher, claim: &Claim) -> bool
         && !world.carrier(&claim.node).is_some_and(has_agents_own)
 }
 
-/// Whether no Pod of the node has an address of a claim that is leaving, and the Node existed when the Pods were
-/// read. The Pods of a lost node are deleted, and its machine may still run. Adds the read that comes first.
-pub(super) fn no_pod_uses_abandoned_block(world: &World, draft: &mut Draft, claim: &Claim) -> bool {
-    // An agent without a CiliumNode keeps running, and the next CiliumNode will show its addresses.
-    let Some(carrier) = world.carrier(&claim.node) else { return false };
-    let pods = Read::PodsOf(claim.node.clone(), carrier.revision()).into();
-    if let Some(look) = world.look(&claim.node)
-        && (look.found.is_err() || holders(world, claim).is_some())
-        && draft.waits_until(look.at + PODS_AGAIN)
-    {
-        return false;
-    }
-    let Some(look) = world.look_after(carrier).filter(|look| look.at + PODS_AGAIN > draft.now.uptime) else {
-        draft.prove(pods);
-        return false;
+/// The finding about a claim that another writer deleted.
+pub(super) fn being_deleted(known: &ClaimFacts<'_>, facts: &Facts<'_>) -> Finding {
+    let (claim, world, publisher) = (known.claim, facts.world, facts.publisher);
+    let message = if claim.is_going() {
+        format!(
+            "only finalizers of other writers keep the deleted claim ({}); remove them to free its block",
+            claim.finalizers.join(", ")
+        )
+    } else if matches!(claim.state, ClaimState::Cooling(_)) {
+        "another writer deleted the claim while its block is cooling; its finalizer keeps it until then"
+            .to_owned()
+    } else if is_leaving(world, publisher, claim) {
+        explanation(world, publisher, claim)
+    } else {
+        format!(
+            "another writer deleted the claim while node {} has its block; its finalizer keeps it until the \
+             node is deleted and the block has cooled",
+            claim.node
+        )
     };
-    let read = world.presence_read(&claim.node).filter(|(answered_at, _)| *answered_at >= look.at);
-    if let Some((_, presence)) = read {
-        return *presence == Presence::Is(claim.node_uid.clone());
-    }
-    draft.prove(Read::Node(claim.node.clone(), claim.revision).into());
-    false
+    Finding::of_claim(FindingKind::ClaimBeingDeleted, claim.cidr, message)
 }
 
 /// The reason why the block of a claim that is leaving is kept, for a person.

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::draft::{Draft, Made, NEXT, Step};
+use super::draft::{Draft, End, NEXT, Step};
 use super::subject::Subject;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::plan::Wait;
@@ -23,6 +23,6 @@ impl Subject<'_> {
             let why = self.publisher.why_unsupported(release);
             draft.findings.push(Finding::of_node(FindingKind::UnsupportedCilium, &self.node.name, why));
         }
-        ControlFlow::Break(Made::Waits(Wait::Upgrade))
+        ControlFlow::Break(End::Waits(Wait::Upgrade))
     }
 }

@@ -1,16 +1,18 @@
-//! A plan in the making. The parts of the planner add to it, and at last it becomes one verdict.
+//! The result of a step, and what the steps note: findings, shortages, and when to decide again.
+//!
+//! A step returns what it wants to send. It never sees what another step wants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::policy::Policy;
-use crate::model::claim::Claim;
 use crate::model::finding::Finding;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::{Lasting, NodePlan, Refusal, RouteAt, Scope, Unmet, Verdict, Wait, WhyNot};
-use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
+use crate::model::request::Request;
 use crate::model::time::Now;
+use crate::model::transitions::Rule;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
@@ -25,38 +27,50 @@ pub(super) enum Detail {
 
 /// The result of a step of a decision. Either the next step follows with the value that this step found, or the plan
 /// is complete.
-pub(super) type Step<Found = ()> = ControlFlow<Made, Found>;
+pub(super) type Step<Found = ()> = ControlFlow<End, Found>;
 
 /// The next step follows.
 pub(super) const NEXT: Step = ControlFlow::Continue(());
 
-/// The draft is complete: no further step follows.
-pub(super) const DONE: Step = ControlFlow::Break(Made::AsDrafted);
+/// No further step follows, and there is nothing to send.
+pub(super) const REST: Step = ControlFlow::Break(End::Rests);
 
 /// Why no further step follows.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Made {
-    /// The draft is complete.
-    AsDrafted,
+#[derive(Debug)]
+pub(super) enum End {
+    /// These requests are sent. There is at least one.
+    Act(Vec<Request>),
+    /// There is nothing to send now.
+    Rests,
     /// The node waits for this, and may need blocks meanwhile.
     Waits(Wait),
     /// The node asks for nothing before this has happened.
-    AsksForNothingBefore(Wait),
+    Idle(Wait),
 }
 
-/// A plan in the making, and the policy and the time by which it is made.
+/// The step that sends these requests; the next one follows if there are none.
+pub(super) fn act(requests: Vec<Request>) -> Step {
+    if requests.is_empty() { NEXT } else { ControlFlow::Break(End::Act(requests)) }
+}
+
+/// The step that sends this request.
+pub(super) fn act_now<Found>(request: impl Into<Request>) -> Step<Found> {
+    ControlFlow::Break(End::Act(vec![request.into()]))
+}
+
+/// The notes of a decision, and the policy and the time by which it is made.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) node: NodeName,
     pub(super) policy: Policy,
     pub(super) now: Now,
-    pub(super) requests: Vec<Request>,
     pub(super) unmet: BTreeSet<Unmet>,
     pub(super) findings: Vec<Finding>,
     pub(super) cooling: Vec<Cidr>,
     pub(super) routes: BTreeMap<Cidr, RouteAt>,
     pub(super) scope: Scope,
     pub(super) too_many_drains: bool,
+    pub(super) rules: Vec<(Cidr, Rule)>,
     lasting: BTreeSet<Lasting>,
     wait: Option<Wait>,
     wake: Option<Duration>,
@@ -70,13 +84,13 @@ impl Draft {
             node: node.clone(),
             policy,
             now,
-            requests: Vec::new(),
             unmet: BTreeSet::new(),
             findings: Vec::new(),
             cooling: Vec::new(),
             routes: BTreeMap::new(),
             scope: Scope::Part,
             too_many_drains: false,
+            rules: Vec::new(),
             lasting: BTreeSet::new(),
             wait: None,
             wake: None,
@@ -136,51 +150,24 @@ impl Draft {
         }
     }
 
-    /// Adds a change of a claim.
-    pub(super) fn change_claim(&mut self, claim: &Claim, change: ClaimChange) {
-        self.requests.push(Write::UpdateClaim(ClaimUpdate::of(claim, change, self.now.wall)).into());
-    }
-
-    /// Adds a request that may prove something about a node. One request serves all claims of the node. Of two reads
-    /// the later one is kept.
-    pub(super) fn prove(&mut self, request: Request) {
-        match self.requests.iter_mut().find(|planned| planned.target() == request.target()) {
-            None => self.requests.push(request),
-            Some(Request::Read(Read::Node(_, planned))) => {
-                if let Request::Read(Read::Node(_, later)) = request {
-                    *planned = later.max(*planned);
-                }
-            }
-            Some(_) => {}
-        }
-    }
-
-    /// Whether the node lacks nothing, as far as the plan has found.
-    pub(super) fn lacks_nothing(&self) -> bool {
-        self.requests.is_empty() && self.unmet.is_empty()
-    }
-
-    /// The last step, if there is something to send.
-    pub(super) fn end_if_any_request(&self) -> Step {
-        if self.requests.is_empty() { NEXT } else { DONE }
-    }
-
     /// The plan, as the last step left it.
     pub(super) fn finish(mut self, last: Step) -> NodePlan {
+        let mut requests = Vec::new();
         match last {
-            ControlFlow::Continue(()) | ControlFlow::Break(Made::AsDrafted) => {}
-            ControlFlow::Break(Made::Waits(wait)) => self.wait_for(wait),
-            ControlFlow::Break(Made::AsksForNothingBefore(wait)) => {
+            ControlFlow::Continue(()) | ControlFlow::Break(End::Rests) => {}
+            ControlFlow::Break(End::Act(act)) => requests = act,
+            ControlFlow::Break(End::Waits(wait)) => self.wait_for(wait),
+            ControlFlow::Break(End::Idle(wait)) => {
                 self.scope = Scope::Whole;
                 self.wait_for(wait);
             }
         }
         let wants_capacity = self.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_)));
         let wait = self.wait.or(wants_capacity.then_some(Wait::Capacity));
-        let verdict = if self.requests.is_empty() {
+        let verdict = if requests.is_empty() {
             wait.map_or(Verdict::AtRest, Verdict::Wait)
         } else {
-            Verdict::Act(self.requests)
+            Verdict::Act(requests)
         };
         NodePlan {
             node: self.node,
@@ -193,6 +180,7 @@ impl Draft {
             routes: self.routes,
             scope: self.scope,
             too_many_drains: self.too_many_drains,
+            rules: self.rules,
             lasting: self.lasting,
         }
     }

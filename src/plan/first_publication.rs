@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use super::abandoned;
-use super::draft::{Draft, Made, NEXT, Step};
-use super::publishable::{NotPublishable, describe_overlaps, may_publish};
+use super::draft::{Draft, End, NEXT, Step};
+use super::facts::ClaimFacts;
+use super::publishable::{NotPublishable, describe_overlaps};
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
 use crate::model::plan::{Unmet, Wait};
-use crate::world::KnownClaim;
 
 /// The remedy where a node has one block for its life, as the last part of a sentence.
 const DRAIN_AND_RECREATE: &str = "; drain the node, delete its Node and CiliumNode, and let it join again after \
@@ -28,18 +28,18 @@ impl Subject<'_> {
         let name = &self.node.name;
         let mut reasons = BTreeMap::new();
         let mut advice = String::new();
-        for known in self.world.claims_of(name) {
+        for known in &self.facts.claims {
             let Some(why) = self.hindrance(known) else { continue };
-            let is_for_a_person =
-                known.claim.state == ClaimState::Held && known.claim.node_uid == self.node.uid;
+            let claim = known.claim;
+            let is_for_a_person = claim.state == ClaimState::Held && claim.node_uid == self.node.uid;
             if advice.is_empty() && is_for_a_person {
-                advice = if self.publisher.traits().gives_one_block {
+                advice = if self.traits.gives_one_block {
                     DRAIN_AND_RECREATE.to_owned()
                 } else {
-                    abandoned::advice(self.world, self.publisher, &known.claim)
+                    abandoned::advice(self.world, self.publisher, claim)
                 };
             }
-            reasons.insert(block_name(known.claim.cidr), why);
+            reasons.insert(block_name(claim.cidr), why);
         }
         for cidr in self.publisher.undecided(&self.publishable(), self.former().as_deref()) {
             let why = "is one of several of its family, and nothing shows which one the agent has".to_owned();
@@ -59,7 +59,7 @@ impl Subject<'_> {
             reasons.join("; "),
         );
         draft.findings.push(Finding::of_node(FindingKind::Blocked, name, message));
-        ControlFlow::Break(Made::Waits(Wait::CompleteSet))
+        ControlFlow::Break(End::Waits(Wait::CompleteSet))
     }
 
     /// Reports the held blocks that are not published, because the agent of the node can't start with them alone.
@@ -88,8 +88,8 @@ impl Subject<'_> {
     }
 
     /// Why a claim can't be published, if it can't.
-    fn hindrance(&self, known: &KnownClaim) -> Option<String> {
-        let claim = &known.claim;
+    fn hindrance(&self, known: &ClaimFacts<'_>) -> Option<String> {
+        let claim = known.claim;
         let is_in_use = match claim.state {
             // The Node of a releasing claim exists, and another read or event comes before the claim is held again.
             ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(Reason::NodeGone) => true,
@@ -102,19 +102,16 @@ impl Subject<'_> {
         if !is_in_use {
             return None;
         }
-        Some(match may_publish(self.world, self.node, known) {
-            Ok(()) => return None,
-            Err(NotPublishable::State) => format!("is {}", claim.state),
-            Err(NotPublishable::OtherNodeObject) => "is held for an earlier Node of this name".to_owned(),
-            Err(NotPublishable::Overlaps(others)) => {
-                format!("overlaps {}", describe_overlaps(self.world, claim.cidr, &others))
+        Some(match known.publishable.as_ref()?.as_ref().err()? {
+            NotPublishable::State => format!("is {}", claim.state),
+            NotPublishable::OtherNodeObject => "is held for an earlier Node of this name".to_owned(),
+            NotPublishable::Overlaps(others) => {
+                format!("overlaps {}", describe_overlaps(self.world, claim.cidr, others))
             }
-            Err(NotPublishable::TooWide(widest)) => {
+            NotPublishable::TooWide(widest) => {
                 format!("is wider than /{widest}, the limit in this mode of Cilium")
             }
-            Err(NotPublishable::PodIpPool(name, misfit)) => {
-                format!("is unfit: CiliumPodIPPool {name} {misfit}")
-            }
+            NotPublishable::PodIpPool(name, misfit) => format!("is unfit: CiliumPodIPPool {name} {misfit}"),
         })
     }
 }

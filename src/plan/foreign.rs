@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use super::draft::{Draft, Made, NEXT, Step};
+use super::draft::{Draft, End, NEXT, Step};
 use super::subject::Subject;
 use crate::ledger::Occupant;
 use crate::model::finding::Finding;
@@ -53,6 +53,6 @@ impl Subject<'_> {
         let Some(finding) = self.why_left_alone() else { return NEXT };
         draft.findings.retain(|found| found.kind != finding.kind);
         draft.findings.push(finding);
-        ControlFlow::Break(Made::AsksForNothingBefore(Wait::OtherAllocator))
+        ControlFlow::Break(End::Idle(Wait::OtherAllocator))
     }
 }

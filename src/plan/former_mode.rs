@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::draft::{DONE, Detail, Draft, Made, NEXT, Step};
+use super::draft::{Detail, Draft, End, NEXT, Step, act_now};
 use super::subject::Subject;
 use crate::model::agent::{AgentPod, Look, PodsOnNode};
 use crate::model::claim::Claim;
@@ -62,10 +62,9 @@ impl Subject<'_> {
             }
         };
         if draft.waits_until(due) {
-            return ControlFlow::Break(Made::Waits(Wait::FormerMode));
+            return ControlFlow::Break(End::Waits(Wait::FormerMode));
         }
-        draft.requests.push(Read::PodsOf(self.node.name.clone(), self.carrier.revision()).into());
-        DONE
+        act_now(Read::PodsOf(self.node.name.clone(), self.carrier.revision()))
     }
 
     /// Whether the first addresses of the carrier wait for the end of a former mode, or for the reads that show it.
@@ -77,7 +76,7 @@ impl Subject<'_> {
     /// The ranges of a former mode, if the node must wait for its end. They are empty if the CiliumNode is much younger
     /// than its Node and nothing is known about its agent: a CiliumNode that was deleted and recreated shows nothing.
     fn unsettled_ranges(&self, completed: &[&Claim]) -> Option<Vec<Cidr>> {
-        let has_claims = self.claims().next().is_some();
+        let has_claims = !self.facts.claims.is_empty();
         if !has_claims && self.world.pools_of(&self.node.name).next().is_none() {
             // It gets nothing anyway.
             return None;

@@ -56,7 +56,7 @@ impl Subject<'_> {
     }
 
     fn stray_further(&self, strays: &[Stray<'_>]) -> Option<Finding> {
-        let comes_back = if self.publisher.traits().removes_with_query {
+        let comes_back = if self.traits.removes_with_query {
             "a block returns to its pool when the agent does not need it"
         } else {
             "with `reclaim.mode: Enabled` of its pool a block returns when the node does not need it"

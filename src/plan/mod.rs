@@ -4,33 +4,45 @@
 //! for one node at a time, because each decision enters the world before the next is made (`World::begin`). So the
 //! cost of a decision does not grow with the cluster (`docs/decisions/0002-one-node-at-a-time.md`).
 //!
-//! - [`mod@node`]: the plan for one node, as a list of steps; `steps`: those of a node with a carrier.
-//! - [`lifecycle`]: the states of a node's claims, safety rules 1 to 3.
-//! - [`publication`]: when blocks are published, safety rules 3 to 5; `publishable`: which may be.
-//! - [`growth`]: which blocks to claim.
-//! - `reclaim`: which blocks are reclaimed from nodes that still exist, and how.
-//! - `withdrawal`: whether the route of a block is gone, before the block cools.
-//! - `stopped_requests`: requests that a freeze or a standby stops.
-//! - [`mod@pool`]: status and finalizers of a pool; `pod_ip_pools`: Cilium's own object of its name.
+//! A decision has three parts, and each can be read alone:
+//!
+//! 1. Facts. `facts`: what the decision takes from the world, derived once. `subject` is a node with a carrier, and its
+//!    shares of addresses. `evidence`, `publishable` and `pods` say what carriers, claims and Pods show.
+//! 2. Moves. `claims`: the table by which each claim moves, safety rules 1 to 3; `guards` has the guard of each row.
+//! 3. Steps. [`mod@node`] has the steps in their order, and `steps` those of a node with a carrier. Each returns what it
+//!    wants to send (`draft`), and none sees what another wants.
+//!
+//! The steps by what they are about:
+//!
+//! - which blocks to claim: [`needs`], `recreation`, `returning`, `late_labels`;
+//! - when to publish them, safety rules 3 to 5: [`publication`], `first_publication`, `former_mode`, `foreign`,
+//!   `agent_version`;
+//! - how blocks leave: `drain`, `released_by_agent`, `abandoned`, `withdrawal`.
+//!
+//! `stopped_requests` drops what a freeze or a standby stops. `reasons` says why a pool gives nothing. [`mod@pool`] is the
+//! plan of one pool, and `pod_ip_pools` that of Cilium's own object of its name.
 
 mod abandoned;
 mod agent_version;
+mod claims;
 mod draft;
+mod drain;
 pub mod evidence;
+mod facts;
 mod first_publication;
 mod foreign;
 mod former_mode;
-pub mod growth;
+mod guards;
 mod late_labels;
-pub mod lifecycle;
+pub mod needs;
 pub mod node;
 mod pod_ip_pools;
+mod pods;
 pub mod policy;
 pub mod pool;
 pub mod publication;
 pub mod publishable;
 mod reasons;
-mod reclaim;
 mod recreation;
 mod released_by_agent;
 mod returning;
@@ -41,6 +53,7 @@ mod subject;
 mod tests;
 mod withdrawal;
 
+pub use claims::when;
 pub use node::{explain, node, still_lacks_pool};
 pub use policy::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};
 pub use pool::pool;

@@ -1,12 +1,12 @@
 //! When blocks are written onto a CiliumNode, and when its agent gets a usage query.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::abandoned;
-use super::draft::Draft;
-use super::publishable::{NotPublishable, describe_overlaps, may_publish};
+use super::draft::{Draft, NEXT, Step, act};
+use super::facts::Facts;
+use super::publishable::{NotPublishable, describe_overlaps};
 use super::subject::Subject;
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::Claim;
@@ -14,11 +14,9 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::plan::{Lasting, Wait};
 use crate::model::request::{Read, Request, UsageQuery, Write};
 use crate::model::revision::Revision;
-use crate::model::share::Share;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::QueryState;
 use crate::publisher::remember;
-use crate::world::World;
 
 /// The maximum time before the next usage query to an agent that has answered and shows no use. Every agent of the
 /// cluster receives each query, its answer and its removal.
@@ -26,15 +24,15 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10 * 60);
 
 /// Drops queries that would prove a block absent if the last patch of the CiliumNode was too recent. Then the plan
 /// waits.
-pub(super) fn postpone_queries(world: &World, draft: &mut Draft) {
+pub(super) fn postpone_queries(facts: &Facts<'_>, draft: &mut Draft, requests: &mut Vec<Request>) {
     let is_query = |request: &Request| matches!(request, Request::Write(Write::UsageQuery(_)));
-    if draft.requests.iter().any(is_query) && is_too_soon(world, draft) {
-        draft.requests.retain(|request| !is_query(request));
+    if requests.iter().any(is_query) && is_too_soon(facts, draft) {
+        requests.retain(|request| !is_query(request));
     }
 }
 
-fn is_too_soon(world: &World, draft: &mut Draft) -> bool {
-    let last = world.serving(&draft.node).and_then(|serving| serving.last_patch);
+fn is_too_soon(facts: &Facts<'_>, draft: &mut Draft) -> bool {
+    let last = facts.serving().and_then(|serving| serving.last_patch);
     let too_soon = last.is_some_and(|last| draft.waits_until(last + draft.policy.min_write_interval));
     if too_soon {
         draft.wait_for(Wait::Interval);
@@ -45,21 +43,17 @@ fn is_too_soon(world: &World, draft: &mut Draft) -> bool {
 impl<'a> Subject<'a> {
     /// The claims that the carrier may carry. Each other claim that is held for this Node has a finding.
     pub(super) fn publishable_with_findings(&self, findings: &mut Vec<Finding>) -> Vec<&'a Claim> {
-        let mut publishable = Vec::new();
-        for known in self.world.claims_of(&self.node.name) {
-            let claim = &known.claim;
-            let (kind, why) = match may_publish(self.world, self.node, known) {
-                Ok(()) => {
-                    publishable.push(claim);
-                    continue;
-                }
-                Err(NotPublishable::State | NotPublishable::OtherNodeObject) => continue,
-                Err(NotPublishable::Overlaps(others)) => {
-                    let others = describe_overlaps(self.world, claim.cidr, &others);
+        for facts in &self.facts.claims {
+            let claim = facts.claim;
+            let Some(Err(why_not)) = &facts.publishable else { continue };
+            let (kind, why) = match why_not {
+                NotPublishable::State | NotPublishable::OtherNodeObject => continue,
+                NotPublishable::Overlaps(others) => {
+                    let others = describe_overlaps(self.world, claim.cidr, others);
                     let why = format!("no more addresses of it are published, because it overlaps {others}");
                     (FindingKind::Overlap, why)
                 }
-                Err(NotPublishable::TooWide(widest)) => {
+                NotPublishable::TooWide(widest) => {
                     let why = format!(
                         "it is not published, because the widest block in Cilium's mode {} is /{widest}; drain \
                          the node, delete its Node and CiliumNode, and let it join again after \
@@ -68,7 +62,7 @@ impl<'a> Subject<'a> {
                     );
                     (FindingKind::BlockTooWide, why)
                 }
-                Err(NotPublishable::PodIpPool(name, misfit)) => {
+                NotPublishable::PodIpPool(name, misfit) => {
                     let why = format!(
                         "CiliumPodIPPool {name} {misfit}, and the block would harm the agent: correct the \
                          CiliumPodIPPool; until then it is not published"
@@ -79,29 +73,26 @@ impl<'a> Subject<'a> {
             let advice = abandoned::advice(self.world, self.publisher, claim);
             findings.push(Finding::of_claim(kind, claim.cidr, why + &advice));
         }
-        publishable
+        self.publishable()
     }
 
-    /// Adds the patch that publishes these claims, or the read that has to come first (safety rule 4).
-    pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&Claim]) {
+    /// The patch that publishes these claims, or the read that has to come first (safety rule 4).
+    pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&Claim]) -> Option<Request> {
         let former = self.former();
         let must_leave = |claim: &Claim| self.world.must_leave(claim);
-        let Some(publication) =
-            self.publisher.publication(self.carrier, publishable, &must_leave, former.as_deref())
-        else {
-            return;
-        };
+        let publication =
+            self.publisher.publication(self.carrier, publishable, &must_leave, former.as_deref())?;
         if self.is_too_soon(draft) {
-            return;
+            return None;
         }
         // On a carrier that shows nothing of ours, a claim that the watch has not shown yet may also be in use.
         let known_as_of = self.world.claims_known_as_of(&self.node.name);
-        let is_whole = self.is_served() || known_as_of.is_some_and(|known_at| self.is_fresh(known_at));
-        draft.requests.push(if is_whole && self.are_fresh(publishable.iter().map(|claim| claim.cidr)) {
+        let is_whole = self.is_served || known_as_of.is_some_and(|known_at| self.is_fresh(known_at));
+        Some(if is_whole && self.are_fresh(publishable.iter().map(|claim| claim.cidr)) {
             Write::Publish(publication).into()
         } else {
             Read::ClaimsOf(self.node.name.clone()).into()
-        });
+        })
     }
 
     /// The content of the carrier before the present one, if this process saw it. Where a Node carries blocks, its
@@ -131,34 +122,18 @@ impl<'a> Subject<'a> {
     /// This also counts if the CiliumNode has nothing of ours any more. A writer that removes our blocks there should
     /// not make us write them again at once.
     pub(super) fn is_too_soon(&self, draft: &mut Draft) -> bool {
-        is_too_soon(self.world, draft)
+        is_too_soon(self, draft)
     }
 
-    /// Whether an agent that finds these claims can start. It stops waiting as soon as it has addresses of any
-    /// family, and fails if one of its families has none.
-    pub(super) fn can_start_with(&self, claims: &[&Claim]) -> bool {
-        let mut offered: BTreeMap<Share, u128> = self.shares().into_iter().map(|share| (share, 0)).collect();
-        for claim in claims {
-            let pod_ip_pool = self.publisher.carried_under(self.carrier, claim);
-            let offered = offered.entry(Share { family: claim.cidr.family(), pod_ip_pool }).or_default();
-            *offered = offered.saturating_add(claim.offered_count());
-        }
-        self.publisher.can_start_with(self.carrier, &offered)
+    /// The removal of a usage query that is answered and no longer needed.
+    pub(super) fn clear_answer(&self, draft: &mut Draft) -> Option<Request> {
+        let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier) else { return None };
+        if self.answer_is_needed() { None } else { self.write_query(draft, clear) }
     }
 
-    /// Removes a usage query that is answered and no longer needed.
-    pub(super) fn clear_answer(&self, draft: &mut Draft) {
-        let QueryState::Answered(clear) = self.publisher.usage_query(self.carrier) else { return };
-        if !self.answer_is_needed() {
-            self.write_query(draft, clear);
-        }
-    }
-
-    /// Adds this write, unless the last patch of the CiliumNode was too recent; then the plan waits.
-    pub(super) fn write_query(&self, draft: &mut Draft, query: UsageQuery) {
-        if !self.is_too_soon(draft) {
-            draft.requests.push(Write::UsageQuery(query).into());
-        }
+    /// This write, unless the last patch of the CiliumNode was too recent; then the plan waits.
+    pub(super) fn write_query(&self, draft: &mut Draft, query: UsageQuery) -> Option<Request> {
+        (!self.is_too_soon(draft)).then(|| Write::UsageQuery(query).into())
     }
 
     /// Sends a usage query to an agent that has been silent for long. The shortage of the node comes first: an agent
@@ -167,16 +142,17 @@ impl<'a> Subject<'a> {
     /// Without this, a full node whose CiliumNode was recreated would never grow. Its agent writes its use only when
     /// that changes, and on a full node nothing can change (`docs/cilium.md`, Ping). For the same reason a query
     /// without an answer is removed and sent again, as long as the agent runs: its answer may have been lost.
-    pub(super) fn query_use(&self, draft: &mut Draft) {
-        let Some(due) = self.query_due(draft) else { return };
+    pub(super) fn query_use(&self, draft: &mut Draft) -> Step {
+        let Some(due) = self.query_due(draft) else { return NEXT };
         let query = match self.publisher.usage_query(self.carrier) {
             QueryState::Possible(ask) => ask,
             QueryState::Open(clear) if self.world.agent_on(&self.node.name).is_ok() => clear,
-            QueryState::Open(_) | QueryState::Answered(_) | QueryState::None => return,
+            QueryState::Open(_) | QueryState::Answered(_) | QueryState::None => return NEXT,
         };
-        if !draft.waits_until(due) && draft.requests.is_empty() {
-            self.write_query(draft, query);
+        if draft.waits_until(due) {
+            return NEXT;
         }
+        act(self.write_query(draft, query).into_iter().collect())
     }
 
     /// The time at which the silence of the agent is long enough for a usage query, or for another step if there was

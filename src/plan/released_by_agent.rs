@@ -8,15 +8,16 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::draft::{DONE, Draft, Made, NEXT, Step};
-use super::evidence::is_carried;
-use super::reclaim::LOOK_AGAIN;
+use super::claims::chosen;
+use super::draft::{Draft, NEXT, REST, Step, act, act_now};
+use super::pods::LOOK_AGAIN;
 use super::subject::Subject;
-use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::claim::{Claim, ClaimState};
 use crate::model::plan::{Lasting, Wait};
 use crate::model::pool::Pool;
-use crate::model::request::{ClaimChange, Read};
+use crate::model::request::{Read, Request};
 use crate::model::share::Share;
+use crate::model::transitions::Rule;
 use crate::net::cidr::Cidr;
 
 /// How long a failing read of a node's Pods may delay the other blocks that the node holds. The controller may lack
@@ -26,9 +27,9 @@ const PODS_AWAITED_FOR: Duration = Duration::from_secs(60);
 impl<'a> Subject<'a> {
     /// Holds blocks again that the agent released and now needs, if their pools would give them to the node. No other
     /// node can have them.
-    pub(super) fn rehold_released_blocks(&self, draft: &mut Draft) {
+    pub(super) fn rehold_released_blocks(&self, draft: &mut Draft) -> Vec<Request> {
         if !self.publisher.agent_releases_blocks(self.carrier) {
-            return;
+            return Vec::new();
         }
         let name = &self.node.name;
         let gives = |claim: &Claim, share: &Share| {
@@ -36,7 +37,8 @@ impl<'a> Subject<'a> {
             let is_of = |pool: &Pool| pool.name == claim.pool && self.world.gives_out_of(pool, family);
             self.world.pools_for(name, share).any(is_of)
         };
-        for share in &self.shares() {
+        let mut needed = Vec::new();
+        for share in self.shares() {
             let of_share = |claim: &&Claim| self.is_of(claim, share);
             let released = self.claims().filter(of_share);
             let released = released
@@ -50,9 +52,10 @@ impl<'a> Subject<'a> {
                     break;
                 }
                 kept.push(claim);
-                self.hold(draft, [claim]);
+                needed.push(claim);
             }
         }
+        chosen(Rule::NeededAgain, needed, self, draft)
     }
 
     /// Holds releasing blocks again if the carrier shows nothing and its agent needs addresses. Then another writer
@@ -63,45 +66,42 @@ impl<'a> Subject<'a> {
     /// another name is held if a read of the Pods finds a pod in it. All this comes before any publication.
     pub(super) fn rehold_releasing_blocks(&self, draft: &mut Draft) -> Step {
         // Blocks of another writer may be enough for the agent.
-        if !self.publisher.traits().removes_with_query || !self.publisher.blocks(self.carrier).is_empty() {
+        if !self.traits.removes_with_query || !self.publisher.blocks(self.carrier).is_empty() {
             return NEXT;
         }
         let leaving: Vec<&Claim> =
             self.claims().filter(|claim| claim.is_reclaimed() && !claim.is_going()).collect();
-        let in_need: Vec<Share> =
-            self.shares().into_iter().filter(|share| self.demand(share).used > 0).collect();
+        let in_need: Vec<&Share> = self.shares().iter().filter(|share| self.demand(share).used > 0).collect();
         if leaving.is_empty() || in_need.is_empty() {
             return NEXT;
         }
         let is_needed = |claim: &&Claim| in_need.iter().any(|share| self.is_of(claim, share));
         let (needed, others): (Vec<&Claim>, Vec<&Claim>) = leaving.into_iter().partition(is_needed);
-        if !others.is_empty() && !self.has_read_pods(draft) {
-            return DONE;
+        if !others.is_empty() {
+            self.await_pods(draft)?;
         }
         let in_use = others.into_iter().filter(|claim| self.has_pods(claim));
-        self.hold(draft, needed.into_iter().chain(in_use));
-        draft.end_if_any_request()
+        act(chosen(Rule::NeededAgain, needed.into_iter().chain(in_use), self, draft))
     }
 
-    /// Whether the Pods of the node were read after this version of its carrier was known, or can't be read.
-    /// Otherwise adds the read.
-    fn has_read_pods(&self, draft: &mut Draft) -> bool {
+    /// The next step follows when the Pods of the node were read after this version of its carrier was known, or
+    /// can't be read.
+    fn await_pods(&self, draft: &mut Draft) -> Step {
         let look = self.world.look_after(self.carrier);
         if look.is_some_and(|look| look.found.is_ok()) {
-            return true;
+            return NEXT;
         }
         let since = draft.note_lasting_since(self.world, Lasting::PodsUnread);
         if let Some(look) = look {
             if since + PODS_AWAITED_FOR <= draft.now.uptime {
-                return true;
+                return NEXT;
             }
             draft.wait_for(Wait::Answer);
             if draft.waits_until(look.at + LOOK_AGAIN) {
-                return false;
+                return REST;
             }
         }
-        draft.requests.push(Read::PodsOf(self.node.name.clone(), self.carrier.revision()).into());
-        false
+        act_now(Read::PodsOf(self.node.name.clone(), self.carrier.revision()))
     }
 
     /// Whether a pod has an address of the block. The read of the node's Pods must be later than this version of the
@@ -109,13 +109,6 @@ impl<'a> Subject<'a> {
     fn has_pods(&self, claim: &Claim) -> bool {
         let pods = self.world.look_after(self.carrier).and_then(|look| look.found.as_ref().ok());
         pods.is_some_and(|pods| pods.use_any_of(claim.cidr))
-    }
-
-    /// Holds claims again for the present Node.
-    pub(super) fn hold<'c>(&self, draft: &mut Draft, claims: impl IntoIterator<Item = &'c Claim>) {
-        for claim in claims {
-            draft.change_claim(claim, ClaimChange::Hold(self.node.uid.clone()));
-        }
     }
 
     /// Whether the agent of a carrier that shows nothing has released everything. Then it needs none of the blocks
@@ -131,9 +124,7 @@ impl<'a> Subject<'a> {
         {
             return ControlFlow::Continue(false);
         }
-        if !self.has_read_pods(draft) {
-            return ControlFlow::Break(Made::AsDrafted);
-        }
+        self.await_pods(draft)?;
         let pods = self.world.look_after(self.carrier).and_then(|look| look.found.as_ref().ok());
         let has_none = pods.is_some_and(|pods| pods.n_starting == 0);
         ControlFlow::Continue(has_none && !self.offering().any(|claim| self.has_pods(claim)))
@@ -141,16 +132,18 @@ impl<'a> Subject<'a> {
 
     /// Starts to release the blocks that the agent has released and the node does not need. The node needs the
     /// replacements of blocks that are about to be removed.
-    pub(super) fn release_unneeded_blocks(&self, draft: &mut Draft, imminent: &BTreeSet<Cidr>) {
+    pub(super) fn release_unneeded_blocks(
+        &self,
+        draft: &mut Draft,
+        imminent: &BTreeSet<Cidr>,
+    ) -> Vec<Request> {
         if !self.publisher.agent_releases_blocks(self.carrier) {
-            return;
+            return Vec::new();
         }
-        for share in &self.shares() {
-            let stays = |claim: &Claim| !imminent.contains(&claim.cidr);
-            for claim in self.unneeded(share, stays, std::iter::empty()) {
-                draft.change_claim(claim, ClaimChange::Release(Reason::Reclaimed));
-            }
-        }
+        let stays = |claim: &Claim| !imminent.contains(&claim.cidr);
+        let shares = self.shares();
+        let unneeded = shares.iter().flat_map(|share| self.unneeded(share, stays, std::iter::empty()));
+        chosen(Rule::Unneeded, unneeded, self, draft)
     }
 
     /// The held blocks of a share that the carrier does not show and the node does not need. The blocks on the
@@ -162,9 +155,13 @@ impl<'a> Subject<'a> {
         stays: impl Fn(&Claim) -> bool,
         others: impl Iterator<Item = &'a Claim>,
     ) -> Vec<&'a Claim> {
-        let is_of_share = |claim: &&Claim| claim.state == ClaimState::Held && self.is_of(claim, share);
-        let (mut kept, mut absent): (Vec<&Claim>, Vec<&Claim>) =
-            self.offering().filter(is_of_share).partition(|claim| is_carried(self.world, claim));
+        let offering = self.facts.claims.iter().filter(|facts| facts.is_offering());
+        let held =
+            offering.filter(|facts| facts.claim.state == ClaimState::Held && self.is_of(facts.claim, share));
+        let (mut kept, mut absent) = (Vec::new(), Vec::new());
+        for facts in held {
+            if facts.is_carried { kept.push(facts.claim) } else { absent.push(facts.claim) }
+        }
         kept.retain(|claim| stays(claim));
         kept.extend(others);
         absent.sort_by_key(|claim| (self.world.must_leave(claim), claim.created, claim.cidr));

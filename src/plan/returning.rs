@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::draft::Draft;
+use super::draft::{Draft, NEXT, REST, Step, act};
 use super::subject::Subject;
 use crate::model::claim::ClaimState;
 use crate::model::plan::Wait;
@@ -14,30 +14,29 @@ use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::Phase;
 
 impl Subject<'_> {
-    /// Claims a new primary block in each family in which the node holds only blocks that must leave. Returns whether
-    /// the first publication waits for such a claim.
+    /// Claims a new primary block in each family in which the node holds only blocks that must leave. The first
+    /// publication waits for such a claim.
     ///
     /// The node gets its old blocks alone if its pools or its limits allow no other block, or if a write about the node
     /// has just failed.
-    pub(super) fn awaits_new_primaries(&self, draft: &mut Draft) -> bool {
-        if !self.publisher.traits().has_primary_blocks {
-            return false;
+    pub(super) fn await_new_primaries(&self, draft: &mut Draft) -> Step {
+        if !self.traits.has_primary_blocks {
+            return NEXT;
         }
         let listed = self.publisher.blocks(self.carrier);
         let is_listed = |family: Family| listed.iter().any(|cidr| cidr.family() == family);
-        let mut waits = false;
-        for share in self.shares().into_iter().filter(|share| !is_listed(share.family)) {
-            let leaving: BTreeSet<Cidr> = self.held_that_must_leave(&share).map(|claim| claim.cidr).collect();
+        let (mut waits, mut requests) = (false, Vec::new());
+        for share in self.shares().iter().filter(|share| !is_listed(share.family)) {
+            let leaving: BTreeSet<Cidr> = self.held_that_must_leave(share).map(|claim| claim.cidr).collect();
             if leaving.is_empty() {
                 continue;
             }
-            let mut claims = self.world.claims_of(&self.node.name);
-            let beside_leaving = claims.find(|known| {
-                let claim = &known.claim;
-                claim.state == ClaimState::Held && self.is_of(claim, &share) && !leaving.contains(&claim.cidr)
+            let beside_leaving = self.facts.claims.iter().find(|facts| {
+                let claim = facts.claim;
+                claim.state == ClaimState::Held && self.is_of(claim, share) && !leaving.contains(&claim.cidr)
             });
             match beside_leaving {
-                Some(known) if known.shown => {}
+                Some(facts) if facts.known.shown => {}
                 Some(_) => {
                     draft.wait_for(Wait::Answer);
                     waits = true;
@@ -45,10 +44,12 @@ impl Subject<'_> {
                 None if self.serving().is_some_and(|serving| serving.pause.has_failed()) => {}
                 None if self.awaits_initialization(draft) => waits = true,
                 None => {
-                    self.claim_all_replacements(draft, &share, &leaving, Phase::FirstGrant);
+                    let claims = self.claim_all_replacements(draft, share, &leaving, Phase::FirstGrant);
+                    requests.extend(claims.unwrap_or_default());
                 }
             }
         }
-        waits || !draft.requests.is_empty()
+        act(requests)?;
+        if waits { REST } else { NEXT }
     }
 }

@@ -1,26 +1,14 @@
-//! One node that has a carrier, with everything that a decision about it needs.
+//! One node that has a carrier: its classes of addresses, and the pools and claims of each.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::Deref;
 
-use super::evidence;
-use super::publishable::may_publish;
+use super::facts::Facts;
 use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
-use crate::model::names::PodIpPoolName;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::share::Share;
-use crate::net::cidr::Family;
-use crate::publisher::Publisher;
-use crate::world::{Serving, World};
-
-/// One node that has a carrier, with everything that a decision about it needs.
-pub(super) struct Subject<'a> {
-    pub(super) world: &'a World,
-    pub(super) node: &'a Node,
-    pub(super) carrier: Carrier<'a>,
-    pub(super) publisher: &'a Publisher,
-}
 
 /// The pool whose `expand` and `perNode` size a node in one share.
 #[derive(Debug, Clone, Copy)]
@@ -48,26 +36,44 @@ impl<'a> FirstPool<'a> {
     }
 }
 
+/// One node that has a carrier.
+#[derive(Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) facts: &'a Facts<'a>,
+    pub(super) node: &'a Node,
+    pub(super) carrier: Carrier<'a>,
+}
+
 impl<'a> Subject<'a> {
-    /// The shares of the blocks with which the agent of the node is served.
-    pub(super) fn shares(&self) -> BTreeSet<Share> {
-        let names = self.names();
-        let families = self.publisher.families().iter();
-        let of_family = |family: &Family| {
-            let family = *family;
-            names.iter().map(move |name| Share { family, pod_ip_pool: name.clone() })
-        };
-        families.flat_map(of_family).collect()
+    /// `None` without a Node or a carrier.
+    pub(super) fn of(facts: &'a Facts<'a>) -> Option<Self> {
+        Some(Self { facts, node: facts.node?, carrier: facts.carrier? })
     }
 
-    /// The names under which pools give the node blocks, or under which its claims are published.
-    fn names(&self) -> BTreeSet<Option<PodIpPoolName>> {
-        if !self.publisher.traits().has_pod_ip_pools {
-            return [None].into();
-        }
-        let pools = self.world.pools_of(&self.node.name);
-        let of_pools = pools.map(|pool| self.publisher.pod_ip_pool_of(pool).cloned());
-        of_pools.chain(self.claims().map(|claim| self.publisher.carried_under(self.carrier, claim))).collect()
+    /// The claims that the carrier may carry.
+    pub(super) fn publishable(&self) -> Vec<&'a Claim> {
+        let publishable = self.facts.claims.iter().filter(|facts| facts.is_publishable());
+        publishable.map(|facts| facts.claim).collect()
+    }
+
+    /// The claims of the node, in every state.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &'a Claim> + use<'a> {
+        self.facts.claims.iter().map(|facts| facts.claim)
+    }
+
+    /// The claims that count for this node: held or draining.
+    pub(super) fn occupied(&self) -> impl Iterator<Item = &'a Claim> + use<'a> {
+        self.claims().filter(|claim| claim.is_published_state())
+    }
+
+    /// Of the occupied claims, those whose blocks give the node addresses.
+    pub(super) fn offering(&self) -> impl Iterator<Item = &'a Claim> + use<'a> {
+        self.facts.claims.iter().filter(|facts| facts.is_offering()).map(|facts| facts.claim)
+    }
+
+    /// The shares of the blocks with which the agent of the node is served.
+    pub(super) fn shares(&self) -> &'a [Share] {
+        &self.facts.shares
     }
 
     /// Whether a claim is of this share.
@@ -87,42 +93,24 @@ impl<'a> Subject<'a> {
         gives.or_else(|| declares().or_else(|| pools().next()).map(FirstPool::Closed))
     }
 
-    /// The claims that the carrier may carry.
-    pub(super) fn publishable(&self) -> Vec<&'a Claim> {
-        let claims = self.world.claims_of(&self.node.name);
-        let publishable = claims.filter(|known| may_publish(self.world, self.node, known).is_ok());
-        publishable.map(|known| &known.claim).collect()
+    /// Whether an agent that finds these claims can start. It stops waiting as soon as it has addresses of any
+    /// family, and fails if one of its families has none.
+    pub(super) fn can_start_with(&self, claims: &[&Claim]) -> bool {
+        let mut offered: BTreeMap<Share, u128> =
+            self.shares().iter().map(|share| (share.clone(), 0)).collect();
+        for claim in claims {
+            let pod_ip_pool = self.publisher.carried_under(self.carrier, claim);
+            let offered = offered.entry(Share { family: claim.cidr.family(), pod_ip_pool }).or_default();
+            *offered = offered.saturating_add(claim.offered_count());
+        }
+        self.publisher.can_start_with(self.carrier, &offered)
     }
+}
 
-    pub(super) fn serving(&self) -> Option<&'a Serving> {
-        self.world.serving(&self.node.name)
-    }
+impl<'a> Deref for Subject<'a> {
+    type Target = Facts<'a>;
 
-    /// The claims of the node, in every claim state.
-    pub(super) fn claims(&self) -> impl Iterator<Item = &'a Claim> {
-        self.world.claims_of(&self.node.name).map(|known| &known.claim)
-    }
-
-    /// The claims that count for this node: held or draining.
-    pub(super) fn occupied(&self) -> impl Iterator<Item = &'a Claim> {
-        self.claims().filter(|claim| claim.is_published_state())
-    }
-
-    /// Of the occupied claims, those that are on the carrier or may be published there. A claim that overlaps
-    /// something and is not published gives the node no addresses.
-    pub(super) fn offering(&self) -> impl Iterator<Item = &'a Claim> {
-        self.world
-            .claims_of(&self.node.name)
-            .filter(|known| {
-                evidence::is_carried(self.world, &known.claim)
-                    || may_publish(self.world, self.node, known).is_ok()
-            })
-            .map(|known| &known.claim)
-            .filter(|claim| claim.is_published_state())
-    }
-
-    /// Whether the carrier has a block of ours, so that the first grant is complete.
-    pub(super) fn is_served(&self) -> bool {
-        self.world.is_served(&self.node.name)
+    fn deref(&self) -> &Self::Target {
+        self.facts
     }
 }

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod cluster_pool;
+mod drain;
 mod first_publication;
 mod forecast;
 mod former_mode;
@@ -23,12 +24,12 @@ mod pools;
 mod preflight;
 mod publication;
 mod reasons;
-mod reclaim;
 mod releases;
 mod returning;
 mod routes;
 mod routes_by_gobgp;
 mod routes_exported;
+mod rows;
 mod usage;
 mod wakeups;
 mod wide;
@@ -160,6 +161,7 @@ impl Cluster {
         let policy = Policy::DEFAULT;
         let plan = node(&self.world, &NodeName::from(name), policy, self.now);
         self.check_moves(&plan);
+        rows::REACHED.with_borrow_mut(|reached| reached.extend(plan.rules.iter().map(|(_, rule)| *rule)));
         plan
     }
 

@@ -3,6 +3,7 @@
 //! It does the work of `controller::run`, `controller::watch` and `controller::execute`, one observable piece at a
 //! time. So a script can put any event between two pieces.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use cilium_node_ipam::model::plan::Verdict;
 use cilium_node_ipam::model::request::{QueryStep, Request, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
+use cilium_node_ipam::model::transitions::Rule;
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::plan::{self, Policy};
 use cilium_node_ipam::publisher::{Mode as Heard, Publisher};
@@ -38,6 +40,11 @@ pub(super) const POLICY: Policy = Policy::DEFAULT;
 
 /// The minimum wait of a node after its writes have failed twice in a row.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
+
+thread_local! {
+    /// The rows of the table of claims that the replicas of this thread have applied.
+    pub(super) static RULES: RefCell<BTreeSet<Rule>> = const { RefCell::new(BTreeSet::new()) };
+}
 
 /// Either the lists so far, or the world.
 #[derive(Debug, Clone)]
@@ -253,6 +260,7 @@ impl Replica {
             if plan != plan::node(&world.clone(), &node, POLICY, now) {
                 return Err(format!("two plans for {node} in equal worlds differ"));
             }
+            RULES.with_borrow_mut(|rules| rules.extend(plan.rules.iter().map(|(_, rule)| *rule)));
             for request in plan.requests() {
                 if let Request::Write(write) = request
                     && !self.mode.allows(write)

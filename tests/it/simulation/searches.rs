@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cilium_node_ipam::model::transitions::Rule;
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::publisher::static_mode::NodeField;
 use proptest::strategy::{BoxedStrategy, Strategy};
@@ -18,6 +19,7 @@ use super::cluster::{Cluster, Pace, Setting, Step, Suite};
 use super::mode::Mode;
 use super::other_writers::OTHER_WRITERS;
 use super::promises::PROMISES;
+use super::replica::RULES;
 use super::script::{Events, script};
 
 /// The number of seeds between two lines of a long search.
@@ -207,4 +209,25 @@ fn told(setting: &Setting, seed: u64, script: &[Step]) -> String {
     }
     let _ = write!(told, "\n{why}");
     told
+}
+
+/// The number of seeds of each search within which every row of the table of claims applies.
+const SEEDS_FOR_ALL_ROWS: u64 = 40;
+
+/// A row that no script reaches is dead, or not judged. The other searches judge the scripts, and the rows that scripts
+/// reach too rarely have tests (`plan/tests/rows.rs`).
+#[test]
+fn every_row_of_the_table_of_claims_is_reached() {
+    let mut missing: BTreeSet<Rule> = Rule::ALL.into();
+    missing.retain(|rule| !Rule::RARE.contains(rule));
+    for seed in 0..SEEDS_FOR_ALL_ROWS {
+        for search in PROMISES.iter().chain(&OTHER_WRITERS) {
+            let _ = failing_script(&search.setting(seed), &search.scripts(), seed, 0);
+            RULES.with_borrow(|reached| missing.retain(|rule| !reached.contains(rule)));
+            if missing.is_empty() {
+                return;
+            }
+        }
+    }
+    panic!("no script reaches {missing:?}");
 }

@@ -1,7 +1,7 @@
 //! The steps by which a block leaves a node that lives, each without effect.
 
 use super::*;
-use crate::plan::tests::reclaim::{ASK, BOTH, CLEAR, CONFIRM, DRAIN, FENCE, FENCED, MARK, NODE, TAKE_OFF};
+use crate::plan::tests::drain::{ASK, BOTH, CLEAR, CONFIRM, DRAIN, FENCE, FENCED, MARK, NODE, TAKE_OFF};
 
 const IN_USE: &str = "used=10.0.0.0/32";
 

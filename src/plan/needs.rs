@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::draft::Draft;
+use super::draft::{Detail, Draft, NEXT, Step, act};
+use super::facts::Facts;
 use super::policy::GrowthProof;
 use super::reasons;
 use super::recreation::create_claim;
@@ -17,7 +18,7 @@ use crate::model::names::{PodIpPoolName, ten_of};
 use crate::model::patience::REQUESTS_WITHIN;
 use crate::model::plan::{Lasting, Unmet, Wait, WhyNot};
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
-use crate::model::request::{Read, Target};
+use crate::model::request::{Read, Request, Target};
 use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
@@ -48,11 +49,34 @@ struct Growth<'a> {
     is_replacement: bool,
 }
 
+/// The needs of a node that its pools can't meet, where another step comes before its growth: it waits for a block all
+/// the same. Nothing is lacking while another allocator serves the node, or while its first blocks wait for more than
+/// a free block.
+pub(super) fn unmet(facts: &Facts<'_>, planned: &Draft) -> BTreeSet<Unmet> {
+    let Some(subject) = Subject::of(facts) else { return BTreeSet::new() };
+    let mut draft = Draft::new(facts.name, Detail::Verdict, planned.policy, planned.now);
+    let asks_for_nothing = !subject.node.runs_linux()
+        || facts.world.set_aside(facts.name).is_some()
+        || subject.carrier.is_going()
+        || facts.publisher.malformed(subject.carrier).is_some()
+        || subject.why_left_alone().is_some();
+    let waits_for_more = |draft: &mut Draft| {
+        let publishable = subject.publishable();
+        subject.require_complete_set(draft).is_break()
+            || subject.can_start_with(&publishable)
+            || subject.is_in_former_mode(&publishable, planned)
+    };
+    if asks_for_nothing || (!facts.is_served && waits_for_more(&mut draft)) {
+        return BTreeSet::new();
+    }
+    subject.growths(&mut draft).into_iter().filter_map(|growth| growth.unmet).collect()
+}
+
 impl<'a> Subject<'a> {
     /// Claims the blocks that the node lacks. A first grant covers every family, or nothing is claimed. So no node
     /// holds half of a grant while another node waits for that half. Each Pod IP pool name has a first grant of its
     /// own.
-    pub(super) fn grow(&self, draft: &mut Draft) {
+    pub(super) fn grow(&self, draft: &mut Draft) -> Vec<Request> {
         draft.findings.extend(self.lacks_pool());
         self.wait_for_request(draft);
         let mut growths = self.growths(draft);
@@ -74,6 +98,7 @@ impl<'a> Subject<'a> {
                 draft.refuse(&pool.name, family, || WhyNot::OtherFamilyMissing(*lacking));
             }
         }
+        let mut claims = Vec::new();
         for growth in &growths {
             if let Some(Unmet::AtLimit(share)) = &growth.unmet {
                 let message = format!(
@@ -84,84 +109,80 @@ impl<'a> Subject<'a> {
                 );
                 draft.findings.push(Finding::of_node(FindingKind::NodeAtLimit, &self.node.name, message));
             }
-            self.claim_picked(draft, growth);
+            claims.extend(self.claim_picked(draft.now, growth));
         }
-        if self.publisher.traits().gives_one_block
-            && !draft.requests.is_empty()
-            && !self.world.has_read_claims_for(self.carrier)
+        if self.traits.gives_one_block && !claims.is_empty() && !self.world.has_read_claims_for(self.carrier)
         {
             // A machine that returns may have a block that the watch of claims has not shown yet. Its agent keeps
             // using that block. The block that is published now stays for the life of the carrier.
-            draft.requests = vec![Read::ClaimsOf(self.node.name.clone()).into()];
+            return vec![Read::ClaimsOf(self.node.name.clone()).into()];
         }
+        claims
     }
 
-    fn claim_picked(&self, draft: &mut Draft, growth: &Growth<'_>) {
-        draft.requests.extend(growth.picked.iter().map(|(cidr, pool)| {
+    fn claim_picked(&self, now: Now, growth: &Growth<'_>) -> Vec<Request> {
+        let picked = growth.picked.iter().map(|(cidr, pool)| {
             let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
             // No carrier has it.
             let created_for = Some(self.carrier.uid().clone());
             let pod_ip_pool = growth.share.pod_ip_pool.clone();
-            create_claim(self.node, *cidr, &pool.name, pod_ip_pool, withheld, created_for, draft.now)
-        }));
+            create_claim(self.node, *cidr, &pool.name, pod_ip_pool, withheld, created_for, now)
+        });
+        picked.collect()
     }
 
     /// Claims the replacements of the blocks that must leave, as far as the pools of the node have them. The node
     /// must have the replacements before the first of these blocks is closed to new pods.
-    pub(super) fn claim_replacements(&self, draft: &mut Draft) {
-        let may_replace = self.is_served() && !self.world.freeze().stops_reclaim();
+    pub(super) fn claim_replacements(&self, draft: &mut Draft) -> Step {
+        let may_replace = self.is_served && !self.world.freeze().stops_reclaim();
         // An agent that releases every block that it does not need gets no replacement in advance
         // (`Self::remove_blocks`).
-        if !draft.lacks_nothing() || !may_replace || self.publisher.traits().removes_with_query {
-            return;
+        if !draft.unmet.is_empty() || !may_replace || self.traits.removes_with_query {
+            return NEXT;
         }
+        let mut claims = Vec::new();
         for share in self.shares() {
-            let leaving: BTreeSet<Cidr> = self.can_leave_of(&share).map(|claim| claim.cidr).collect();
-            let Some(first) = self.first_pool(&share).filter(|_| !leaving.is_empty()) else { continue };
-            let demand = self.demand_without(&share, &leaving);
-            let growth = self.grow_share(draft, share, first, Phase::Served, demand, &leaving);
-            self.claim_picked(draft, &growth);
+            let leaving: BTreeSet<Cidr> = self.can_leave_of(share).map(|claim| claim.cidr).collect();
+            let Some(first) = self.first_pool(share).filter(|_| !leaving.is_empty()) else { continue };
+            let demand = self.demand_without(share, &leaving);
+            let growth = self.grow_share(draft, share.clone(), first, Phase::Served, demand, &leaving);
+            claims.extend(self.claim_picked(draft.now, &growth));
             if growth.unmet.is_some() {
                 draft.wake_at(draft.now.uptime + REPLACEMENTS_AGAIN);
             }
         }
+        act(claims)
     }
 
-    /// Claims the replacements of these blocks of a share, if the pools of the node have all of them. Returns whether
-    /// they do.
+    /// The claims of the replacements of these blocks of a share. `None` if the pools of the node do not have all of
+    /// them.
     pub(super) fn claim_all_replacements(
         &self,
         draft: &mut Draft,
         share: &Share,
         leaving: &BTreeSet<Cidr>,
         phase: Phase,
-    ) -> bool {
-        let Some(first) = self.first_pool(share) else { return false };
+    ) -> Option<Vec<Request>> {
+        let first = self.first_pool(share)?;
         let demand = self.demand_without(share, leaving);
         let growth = self.grow_share(draft, share.clone(), first, phase, demand, leaving);
         if growth.unmet.is_some() {
             draft.wake_at(draft.now.uptime + REPLACEMENTS_AGAIN);
-            return false;
+            return None;
         }
-        self.claim_picked(draft, &growth);
-        true
-    }
-
-    /// Only the shortage of the node that its pools can't meet.
-    pub(super) fn unmet_by_pools(&self, draft: &mut Draft) -> BTreeSet<Unmet> {
-        self.growths(draft).into_iter().filter_map(|growth| growth.unmet).collect()
+        Some(self.claim_picked(draft.now, &growth))
     }
 
     /// The growth of each share of the node. A share for which no pool selects the node does not grow.
     fn growths(&self, draft: &mut Draft) -> Vec<Growth<'a>> {
         let mut growths = Vec::new();
         for share in self.shares() {
-            let Some(first) = self.first_pool(&share) else { continue };
+            let Some(first) = self.first_pool(share) else { continue };
             // The first grant is over as soon as the carrier has a block under this name.
             let is_served = self.world.is_served_under(&self.node.name, share.pod_ip_pool.as_ref());
             let phase = if is_served { Phase::Served } else { Phase::FirstGrant };
-            let demand = self.demand(&share);
-            growths.push(self.grow_share(draft, share, first, phase, demand, &BTreeSet::new()));
+            let demand = self.demand(share);
+            growths.push(self.grow_share(draft, share.clone(), first, phase, demand, &BTreeSet::new()));
         }
         growths
     }
@@ -169,8 +190,8 @@ impl<'a> Subject<'a> {
     /// The finding about a node that needs addresses of a share for which no pool selects it. The node keeps its
     /// blocks and gets no more.
     pub(super) fn lacks_pool(&self) -> Option<Finding> {
-        let without_pool = |share: &Share| self.first_pool(share).is_none();
-        let nearly_full = self.shares().into_iter().filter(without_pool).find(|share| {
+        let without_pool = |share: &&Share| self.first_pool(share).is_none();
+        let nearly_full = self.shares().iter().filter(without_pool).find(|share| {
             let held = self.offering().find(|claim| self.is_of(claim, share));
             let pool = held.and_then(|claim| self.world.pool(&claim.pool));
             let expand = pool.map_or(Expand::DEFAULT, |pool| pool.expand);
@@ -217,8 +238,7 @@ impl<'a> Subject<'a> {
         let name = &self.node.name;
         let has_pool = self.world.pools_of(name).next().is_some();
         let requests = || !self.publisher.requested_pools(self.carrier).is_empty();
-        if !self.publisher.traits().agents_request_addresses || !has_pool || requests() || !self.has_nothing()
-        {
+        if !self.traits.agents_request_addresses || !has_pool || requests() || !self.has_nothing() {
             return;
         }
         draft.wait_for(Wait::Request);
@@ -303,7 +323,7 @@ impl<'a> Subject<'a> {
             GrowthProof::Listed => self.publisher.use_is_known(self.carrier),
             GrowthProof::Seen => self.world.use_of(&self.node.name).is_ok(),
         };
-        let waits = self.publisher.traits().shows_use && !is_reported;
+        let waits = self.traits.shows_use && !is_reported;
         if waits {
             draft.note_lasting(Lasting::GrowthAwaitsUse);
             draft.wait_for(Wait::Use);
@@ -375,7 +395,7 @@ impl<'a> Subject<'a> {
     /// The number of addresses of a share that the node may get in addition to its own.
     fn room_for_addresses(&self, growth: &Growth<'_>) -> u128 {
         match growth.first {
-            FirstPool::Gives(first) if !self.publisher.traits().gives_one_block => {
+            FirstPool::Gives(first) if !self.traits.gives_one_block => {
                 let held = growth.demand.capacity.saturating_add(growth.leaving);
                 u128::from(max_addresses(first))
                     .saturating_sub(growth.demand.capacity)

@@ -12,10 +12,11 @@ use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::plan::Lasting;
 use crate::model::pool::{Pool, ReclaimMode};
-use crate::model::request::ClaimChange;
 use crate::model::share::Share;
+use crate::model::transitions::Rule;
 use crate::net::cidr::Cidr;
-use crate::plan::draft::{Draft, NEXT, Step};
+use crate::plan::claims;
+use crate::plan::draft::{Draft, NEXT, Step, act};
 use crate::plan::policy::Policy;
 use crate::plan::subject::Subject;
 
@@ -58,10 +59,7 @@ impl<'a> Subject<'a> {
             draft.wake_at(draft.now.uptime + TURN);
             chosen.truncate(n_more);
         }
-        for claim in chosen {
-            draft.change_claim(claim, ClaimChange::Drain(self.carrier.uid().clone()));
-        }
-        draft.end_if_any_request()
+        act(claims::chosen(Rule::DrainStarts, chosen, self, draft))
     }
 
     /// Whether a block of the node was kept recently. Then none starts draining.

@@ -6,8 +6,11 @@ use std::time::Duration;
 use crate::model::claim::Claim;
 use crate::model::plan::Lasting;
 use crate::model::pool::ReclaimMode;
+use crate::model::request::Request;
 use crate::model::share::Share;
+use crate::model::transitions::Rule;
 use crate::net::cidr::Cidr;
+use crate::plan::claims::chosen;
 use crate::plan::draft::Draft;
 use crate::plan::subject::Subject;
 use crate::publisher::answer::Drain;
@@ -19,31 +22,31 @@ const ANSWERS_WITHIN: u32 = 10;
 impl<'a> Subject<'a> {
     /// Keeps draining blocks that can't leave any more, and one that the node needs. This needs no read or query:
     /// holding a block again gives no address away.
-    pub(in crate::plan) fn hold_draining_blocks_again(&self, draft: &mut Draft) {
+    pub(in crate::plan) fn hold_draining_blocks_again(&self, draft: &mut Draft) -> Vec<Request> {
         let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, draft));
         let mut kept: BTreeSet<Cidr> = stays.map(|(claim, _)| claim.cidr).collect();
         for share in self.shares() {
             // A block that must leave is replaced first (`Subject::claim_replacements`).
-            let needed = self.needed(&share).filter(|claim| !self.world.must_leave(claim));
+            let needed = self.needed(share).filter(|claim| !self.world.must_leave(claim));
             kept.extend(needed.map(|claim| claim.cidr));
         }
-        self.keep(draft, kept);
+        self.keep(draft, kept)
     }
 
     /// Keeps one block of each share in which the node needs addresses that its pools can't give.
-    pub(in crate::plan) fn keep_irreplaceable_blocks(&self, draft: &mut Draft) {
-        if self.publisher.traits().removes_with_query {
+    pub(in crate::plan) fn keep_irreplaceable_blocks(&self, draft: &mut Draft) -> Vec<Request> {
+        if self.traits.removes_with_query {
             // Its agent gives no more addresses of it to new pods, whether or not the claim is held again.
-            return;
+            return Vec::new();
         }
         let kept = draft.unmet.iter().filter_map(|unmet| self.needed(unmet.share()));
         let kept = kept.map(|claim| claim.cidr).collect();
-        self.keep(draft, kept);
+        self.keep(draft, kept)
     }
 
-    fn keep(&self, draft: &mut Draft, kept: BTreeSet<Cidr>) {
+    fn keep(&self, draft: &mut Draft, kept: BTreeSet<Cidr>) -> Vec<Request> {
         let claims = kept.into_iter().filter_map(|cidr| self.world.claim(cidr));
-        self.hold(draft, claims.map(|known| &known.claim));
+        chosen(Rule::DrainEnds, claims.map(|known| &known.claim), self, draft)
     }
 
     /// Whether a draining block can't leave, or need not leave any more.
@@ -52,7 +55,7 @@ impl<'a> Subject<'a> {
         if matches!(drain, Drain::Stays(_)) {
             return true;
         }
-        if self.publisher.traits().removes_with_query {
+        if self.traits.removes_with_query {
             return !must_leave || self.has_new_agent(claim);
         }
         let pool_reclaims =

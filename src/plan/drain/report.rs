@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use crate::model::claim::Claim;
 use crate::model::counted::counted;
-use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
 use crate::model::share::Share;
 use crate::plan::draft::Draft;
+use crate::plan::pods::drain_waits;
 use crate::plan::subject::Subject;
 use crate::publisher::answer::Drain;
 
@@ -16,10 +16,10 @@ impl Subject<'_> {
     /// Reports each block that must leave, with the reason for which it waits.
     pub(super) fn report_drains(&self, draft: &mut Draft) {
         for share in self.shares() {
-            for claim in self.held_that_must_leave(&share) {
+            for claim in self.held_that_must_leave(share) {
                 let has_no_room = || {
-                    let needed = !self.can_do_without(&share, &BTreeSet::from([claim.cidr]));
-                    needed.then(|| self.why_no_replacement(&share, draft))
+                    let needed = !self.can_do_without(share, &BTreeSet::from([claim.cidr]));
+                    needed.then(|| self.why_no_replacement(share, draft))
                 };
                 let why = self.world.why_kept(self.carrier, claim);
                 let why = why.or_else(|| self.why_not_removed(claim)).or_else(has_no_room);
@@ -27,7 +27,7 @@ impl Subject<'_> {
             }
         }
         for (claim, drain) in self.draining() {
-            if self.publisher.traits().removes_with_query {
+            if self.traits.removes_with_query {
                 let pods = self.why_not_removed(claim).unwrap_or_default();
                 let why = "the agent still uses it and kept it; it takes no new pods";
                 let why = if pods.is_empty() { why.to_owned() } else { format!("{why}; {pods}") };
@@ -79,9 +79,4 @@ impl Subject<'_> {
             (_, false) => Some(format!("{used}, by {}", ten_of(pods))),
         }
     }
-}
-
-pub(super) fn drain_waits(claim: &Claim, why: &str) -> Finding {
-    let message = format!("can't be drained from node {} yet: {why}", claim.node);
-    Finding::of_claim(FindingKind::DrainWaits, claim.cidr, message)
 }

@@ -75,7 +75,7 @@ fn each_step_waits_until_the_claims_are_known_as_of_the_version() {
 }
 
 #[test]
-fn a_pod_that_the_agent_does_not_list_keeps_its_block() {
+pub(in crate::plan::tests) fn a_pod_that_the_agent_does_not_list_keeps_its_block() {
     let mut cluster = Cluster::queried();
     cluster.looked(&[("10.0.0.20", "apps/web-0")]);
     let plan = cluster.plan("a");

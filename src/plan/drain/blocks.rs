@@ -13,69 +13,22 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::report::drain_waits;
-use super::{LOOK_AGAIN, LOOK_AGAIN_AFTER_REFUSAL, TURN};
+use super::TURN;
 use crate::model::agent::Look;
 use crate::model::claim::{Claim, ClaimState, Reason};
-use crate::model::names::ten_of;
-use crate::model::request::{ClaimChange, Read, Request};
 use crate::model::share::Share;
+use crate::model::transitions::Rule;
 use crate::net::cidr::Cidr;
-use crate::plan::draft::{DONE, Draft, Made, NEXT, Step};
+use crate::plan::claims::chosen;
+use crate::plan::draft::{Draft, End, NEXT, REST, Step, act};
+use crate::plan::facts::ClaimFacts;
+use crate::plan::pods::{LOOK_AGAIN, PODS_AGAIN, holders};
 use crate::plan::subject::Subject;
-use crate::publisher::Publisher;
 use crate::publisher::answer::Phase;
-use crate::world::{RunningAgent, World};
+use crate::world::RunningAgent;
 
 /// How long a read of a node's Pods counts that found no pod with an address of a block. The next pod may get one.
 const LOOK_COUNTS_FOR: Duration = Duration::from_secs(5);
-
-/// How often the Pods of a node are read while they keep its blocks.
-pub(in crate::plan) const PODS_AGAIN: Duration = Duration::from_secs(60);
-
-/// Whether no pod is known to have an address of a block that is absent from the answer of its agent. A pod may have
-/// got one just before its agent exited, and the next agent does not know of it.
-///
-/// It is unknown whether the agent released the block by itself or the controller removed it: its pool may have
-/// changed since. Adds the read that comes first.
-pub(in crate::plan) fn no_pod_uses_removed_block(
-    world: &World,
-    publisher: &Publisher,
-    draft: &mut Draft,
-    claim: &Claim,
-) -> bool {
-    let may_be_forced = claim.is_reclaimed() && publisher.traits().removes_with_query;
-    let Some(carrier) = world.carrier(&claim.node).filter(|_| may_be_forced) else { return true };
-    if world.node(&claim.node).is_none() {
-        // Pods are deleted with their Node, and its machine may keep running. When its CiliumNode is deleted too, the
-        // block cools as any block of a lost node.
-        return false;
-    }
-    let look = world.look_after(carrier);
-    let again = match look.map(|look| &look.found) {
-        None => Duration::ZERO,
-        // Without the right to read Pods the controller removes no block, so most likely the agent released this
-        // one by itself.
-        Some(Err(_)) if !world.must_leave(claim) => return true,
-        Some(Err(_)) => LOOK_AGAIN_AFTER_REFUSAL,
-        Some(Ok(pods)) => {
-            let holders = pods.holders_in(claim.cidr);
-            if holders.is_empty() {
-                return true;
-            }
-            let why =
-                format!("its agent released it, but these pods have an address of it: {}", ten_of(holders));
-            draft.findings.push(drain_waits(claim, &why));
-            PODS_AGAIN
-        }
-    };
-    let read = Request::from(Read::PodsOf(claim.node.clone(), carrier.revision()));
-    let waits = look.is_some_and(|look| draft.waits_until(look.at + again));
-    if !waits && !draft.requests.contains(&read) {
-        draft.requests.push(read);
-    }
-    false
-}
 
 impl<'a> Subject<'a> {
     /// Removes blocks that must leave from the carrier, as far as the node can do without them. First the node has
@@ -88,7 +41,7 @@ impl<'a> Subject<'a> {
         self.drain_again(draft, carried.iter().copied().filter(|claim| self.world.is_refused(claim)))?;
         // The answer to an open query comes first.
         if self.publisher.has_open_removal_query(self.carrier) {
-            return DONE;
+            return REST;
         }
         let (can_leave, stay): (Vec<&Claim>, Vec<&Claim>) =
             carried.into_iter().partition(|claim| self.publisher.may_leave(self.carrier, claim).is_ok());
@@ -99,24 +52,20 @@ impl<'a> Subject<'a> {
         };
         self.rehold_needed_blocks(draft, &stay)?;
         if can_leave.is_empty() || self.is_too_soon(draft) {
-            return DONE;
+            return REST;
         }
         let unused = self.without_pods(draft, can_leave, agent)?;
-        let chosen = self.choose_dispensable(draft, &unused)?;
+        let dispensable = self.choose_dispensable(draft, &unused)?;
         // A pool that has a replacement would have given it.
-        let is_needed = |claim: &&Claim| claim.is_reclaimed() && !chosen.contains(claim);
-        self.hold(draft, unused.iter().copied().filter(is_needed));
-        draft.end_if_any_request()?;
-        self.release_claims(draft, &chosen)?;
-        self.remove_released(draft, &chosen)
+        let is_needed = |claim: &&Claim| claim.is_reclaimed() && !dispensable.contains(claim);
+        act(chosen(Rule::NeededAgain, unused.iter().copied().filter(is_needed), self, draft))?;
+        self.release_claims(draft, &dispensable)?;
+        self.remove_released(draft, &dispensable)
     }
 
     /// Claims that were released, so that no replica may publish them, drain again: the agent keeps their blocks.
     fn drain_again<'c>(&self, draft: &mut Draft, claims: impl Iterator<Item = &'c Claim>) -> Step {
-        for claim in claims.filter(|claim| claim.is_reclaimed()) {
-            draft.change_claim(claim, ClaimChange::Drain(self.carrier.uid().clone()));
-        }
-        draft.end_if_any_request()
+        act(chosen(Rule::Refused, claims.filter(|claim| claim.is_reclaimed()), self, draft))
     }
 
     /// The blocks of these in which no pod of the node has an address. This is unknown while a pod is starting.
@@ -127,16 +76,16 @@ impl<'a> Subject<'a> {
         agent: RunningAgent<'_>,
     ) -> Step<Vec<&'a Claim>> {
         if self.next_read_of_pods(&blocks).is_some_and(|next| draft.waits_until(next)) {
-            return ControlFlow::Break(Made::AsDrafted);
+            return ControlFlow::Break(End::Rests);
         }
         let now = draft.now.uptime;
         let counts = |look: &Look| look.at + LOOK_COUNTS_FOR > now;
-        let Some(pods) = self.look_beside(draft, agent, counts) else {
-            return ControlFlow::Break(Made::AsDrafted);
+        let Some(pods) = self.look_beside(draft, agent, counts)? else {
+            return ControlFlow::Break(End::Rests);
         };
         if pods.n_starting > 0 {
             draft.wake_at(now + LOOK_AGAIN);
-            return ControlFlow::Break(Made::AsDrafted);
+            return ControlFlow::Break(End::Rests);
         }
         let is_used = |claim: &&Claim| pods.use_any_of(claim.cidr);
         let (used, unused): (Vec<&Claim>, Vec<&Claim>) = blocks.into_iter().partition(is_used);
@@ -152,72 +101,71 @@ impl<'a> Subject<'a> {
         if !blocks.iter().any(|claim| claim.is_reclaimed()) {
             return NEXT;
         }
+        let mut needed = Vec::new();
         for share in self.shares() {
-            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, &share);
+            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, share);
             let of_share: Vec<&Claim> = blocks.iter().copied().filter(released).collect();
-            let dispensable = self.dispensable(&share, &of_share);
-            self.hold(draft, of_share.into_iter().filter(|claim| !dispensable.contains(claim)));
+            let dispensable = self.dispensable(share, &of_share);
+            needed.extend(of_share.into_iter().filter(|claim| !dispensable.contains(claim)));
         }
-        draft.end_if_any_request()
+        act(chosen(Rule::NeededAgain, needed, self, draft))
     }
 
     /// The blocks of these that the node can do without. For the others it claims replacements first, if its pools
     /// have enough.
     fn choose_dispensable(&self, draft: &mut Draft, blocks: &[&'a Claim]) -> Step<Vec<&'a Claim>> {
-        let mut chosen: Vec<&Claim> = Vec::new();
+        let (mut chosen, mut claims) = (Vec::new(), Vec::new());
         for share in self.shares() {
-            let dispensable = self.dispensable(&share, blocks);
-            let of_share = blocks.iter().filter(|claim| self.is_of(claim, &share));
+            let dispensable = self.dispensable(share, blocks);
+            let of_share = blocks.iter().filter(|claim| self.is_of(claim, share));
             let needed = of_share.filter(|claim| !dispensable.contains(claim));
             let needed: Vec<Cidr> = needed.map(|claim| claim.cidr).collect();
             if !needed.is_empty() {
                 let gone = dispensable.iter().map(|claim| claim.cidr);
-                let gone: BTreeSet<Cidr> = gone.chain(self.absent_from_carrier(&share)).collect();
+                let gone: BTreeSet<Cidr> = gone.chain(self.absent_from_carrier(share)).collect();
                 let mut sets = std::iter::once(&needed[..]).chain(needed.chunks(1));
-                let _ = sets.any(|more| {
+                let replacements = sets.find_map(|more| {
                     let leaving: BTreeSet<Cidr> = gone.iter().chain(more).copied().collect();
-                    self.claim_all_replacements(draft, &share, &leaving, Phase::Served)
+                    self.claim_all_replacements(draft, share, &leaving, Phase::Served)
                 });
+                claims.extend(replacements.unwrap_or_default());
             }
             chosen.extend(dispensable);
         }
-        draft.end_if_any_request()?;
+        act(claims)?;
         ControlFlow::Continue(chosen)
     }
 
     /// Releases claims, so that no replica may publish their blocks any more, as many as the limit per minute allows.
-    fn release_claims(&self, draft: &mut Draft, chosen: &[&Claim]) -> Step {
-        let mut started: Vec<&Claim> = chosen.iter().copied().filter(|claim| !claim.is_reclaimed()).collect();
+    fn release_claims(&self, draft: &mut Draft, dispensable: &[&Claim]) -> Step {
+        let mut started: Vec<&Claim> =
+            dispensable.iter().copied().filter(|claim| !claim.is_reclaimed()).collect();
         let n_more =
             draft.policy.reclaim.per_minute.saturating_sub(self.world.n_starts_of_reclaim(draft.now.uptime));
         if n_more < started.len() {
             draft.wake_at(draft.now.uptime + TURN);
             started.truncate(n_more);
         }
-        for claim in started {
-            draft.change_claim(claim, ClaimChange::Release(Reason::Reclaimed));
-        }
-        draft.end_if_any_request()
+        act(chosen(Rule::RemovalStarts, started, self, draft))
     }
 
     /// Removes the blocks of released claims from the carrier, and publishes others in their place.
-    fn remove_released(&self, draft: &mut Draft, chosen: &[&Claim]) -> Step {
-        let released: Vec<&Claim> = chosen.iter().copied().filter(|claim| claim.is_reclaimed()).collect();
+    fn remove_released(&self, draft: &mut Draft, dispensable: &[&Claim]) -> Step {
+        let released: Vec<&Claim> =
+            dispensable.iter().copied().filter(|claim| claim.is_reclaimed()).collect();
         let Some(as_of) = released.iter().map(|claim| claim.revision).max() else { return NEXT };
         let mut blocks: Vec<Cidr> = released.iter().map(|claim| claim.cidr).collect();
         let claims = self.publishable();
-        if let Some(write) = self.publisher.removal(self.carrier, &blocks, &claims, as_of) {
-            blocks.extend(claims.iter().map(|claim| claim.cidr));
-            self.add_withdrawal(draft, write, &blocks);
-        }
-        DONE
+        let Some(write) = self.publisher.removal(self.carrier, &blocks, &claims, as_of) else { return REST };
+        blocks.extend(claims.iter().map(|claim| claim.cidr));
+        self.send_withdrawal(draft, write, &blocks)
     }
 
     /// Held blocks that are published in the same write that removes others. An agent that had both would release the
     /// surplus.
     pub(in crate::plan) fn replacement_blocks(&self, imminent: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
         let mut replacements = BTreeSet::new();
-        if !self.publisher.traits().removes_with_query {
+        if !self.traits.removes_with_query {
             return replacements;
         }
         let is_removed = |claim: &&Claim| {
@@ -229,10 +177,9 @@ impl<'a> Subject<'a> {
         }
         for share in self.shares() {
             // The carrier shows these too, until they have left it.
-            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, &share);
+            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, share);
             let released = removed.iter().copied().filter(released);
-            replacements
-                .extend(self.unneeded(&share, |_| true, released).into_iter().map(|claim| claim.cidr));
+            replacements.extend(self.unneeded(share, |_| true, released).into_iter().map(|claim| claim.cidr));
         }
         replacements
     }
@@ -252,20 +199,20 @@ impl<'a> Subject<'a> {
 
     /// The blocks on the carrier that must leave: held, refused, or about to be removed.
     fn removal_candidates(&self) -> impl Iterator<Item = &'a Claim> {
-        self.claims().filter(|claim| {
-            let can_move = match &claim.state {
-                ClaimState::Held | ClaimState::Releasing(Reason::Reclaimed) => true,
-                ClaimState::Draining(uid) => uid == self.carrier.uid(),
-                ClaimState::Releasing(_) | ClaimState::Cooling(_) => false,
-            };
-            can_move && self.world.must_leave(claim) && self.publisher.carries(self.carrier, claim.cidr)
-        })
+        let can_move = |facts: &&ClaimFacts<'_>| match &facts.claim.state {
+            ClaimState::Held | ClaimState::Releasing(Reason::Reclaimed) => true,
+            ClaimState::Draining(_) => facts.drain.is_some(),
+            ClaimState::Releasing(_) | ClaimState::Cooling(_) => false,
+        };
+        let must_leave = self.facts.claims.iter().filter(|facts| facts.must_leave).filter(can_move);
+        let claims = must_leave.map(|facts| facts.claim);
+        claims.filter(|claim| self.publisher.carries(self.carrier, claim.cidr))
     }
 
     /// Held blocks that are about to be removed, as far as this process knows. The node already has their
     /// replacements.
     pub(in crate::plan) fn imminent_removals(&self, draft: &Draft) -> BTreeSet<Cidr> {
-        let may_remove = self.publisher.traits().removes_with_query
+        let may_remove = self.traits.removes_with_query
             && !self.world.freeze().stops_reclaim()
             && self.may_reclaim(draft.policy)
             && self.world.agent_on(&self.node.name).is_ok()
@@ -302,16 +249,9 @@ impl<'a> Subject<'a> {
     /// The reason why a block is not removed yet, for a person. `None` if there is none, or if the mode does not
     /// remove blocks as a whole.
     pub(super) fn why_not_removed(&self, claim: &Claim) -> Option<String> {
-        if !self.publisher.traits().removes_with_query {
+        if !self.traits.removes_with_query {
             return None;
         }
         holders(self.world, claim).map(|pods| format!("these pods have addresses of it: {pods}"))
     }
-}
-
-/// The Pods that have an address of the block, as the last read of the node's Pods found them.
-pub(in crate::plan) fn holders(world: &World, claim: &Claim) -> Option<String> {
-    let pods = world.look(&claim.node)?.found.as_ref().ok()?;
-    let holders = pods.holders_in(claim.cidr);
-    (!holders.is_empty()).then(|| ten_of(holders))
 }

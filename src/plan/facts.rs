@@ -1,0 +1,136 @@
+//! Everything that a decision about one node takes from the world, derived once.
+//!
+//! [`Facts`] has the objects of the node, and [`ClaimFacts`] for each of its claims. Steps take these values: no step
+//! derives such a fact again, and none sees what another step wants.
+
+use std::collections::BTreeSet;
+
+use super::evidence::is_carried;
+use super::publishable::{NotPublishable, may_publish};
+use crate::model::carrier::Carrier;
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::names::{NodeName, PodIpPoolName};
+use crate::model::node::Node;
+use crate::model::request::Request;
+use crate::model::share::Share;
+use crate::net::cidr::Family;
+use crate::publisher::Publisher;
+use crate::publisher::answer::{Drain, Leaving};
+use crate::publisher::traits::Traits;
+use crate::world::{KnownClaim, Serving, World};
+
+/// One node, with the facts that its decision relies on.
+pub(super) struct Facts<'a> {
+    pub(super) world: &'a World,
+    pub(super) name: &'a NodeName,
+    pub(super) publisher: &'a Publisher,
+    pub(super) traits: Traits,
+    pub(super) node: Option<&'a Node>,
+    pub(super) carrier: Option<Carrier<'a>>,
+    /// Whether the carrier has a block of ours, so that the first grant is complete.
+    pub(super) is_served: bool,
+    /// The claims of the node, in every state.
+    pub(super) claims: Vec<ClaimFacts<'a>>,
+    /// The shares of the blocks with which its agent is served; none without a carrier.
+    pub(super) shares: Vec<Share>,
+}
+
+/// One claim of the node.
+pub(super) struct ClaimFacts<'a> {
+    pub(super) known: &'a KnownClaim,
+    pub(super) claim: &'a Claim,
+    /// Whether the carrier shows any address because of this claim.
+    pub(super) is_carried: bool,
+    /// Whether its pool wants the block back: it is being deleted, or its range drains.
+    pub(super) must_leave: bool,
+    /// Whether the carrier may get it. `None` without a Node.
+    pub(super) publishable: Option<Result<(), NotPublishable>>,
+    /// The progress of a claim that drains on this carrier.
+    pub(super) drain: Option<Drain>,
+    /// The progress of a claim that its agent has released.
+    pub(super) leaving: Option<Leaving>,
+}
+
+/// Whether something about a claim is so.
+#[derive(Debug)]
+pub(super) enum Answer {
+    No,
+    Yes,
+    /// It is unknown, and an event or a time will show it.
+    Unknown,
+    /// It is unknown, and this request may show it.
+    First(Box<Request>),
+}
+
+impl Answer {
+    /// Unknown until this request is answered.
+    pub(super) fn first(request: impl Into<Request>) -> Self {
+        Self::First(Box::new(request.into()))
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// The facts about a node.
+    pub(super) fn of(world: &'a World, name: &'a NodeName, publisher: &'a Publisher) -> Self {
+        let (node, carrier) = (world.node(name), world.carrier(name));
+        let claim_facts = |known: &'a KnownClaim| {
+            let claim = &known.claim;
+            let drain = carrier.filter(|carrier| claim.state == ClaimState::Draining(carrier.uid().clone()));
+            let leaving = carrier.filter(|_| claim.is_reclaimed());
+            ClaimFacts {
+                known,
+                claim,
+                is_carried: is_carried(world, claim),
+                must_leave: world.must_leave(claim),
+                publishable: node.map(|node| may_publish(world, node, known)),
+                drain: drain.map(|carrier| publisher.drain(carrier, claim)),
+                leaving: leaving.map(|carrier| publisher.leaving(carrier, claim)),
+            }
+        };
+        Self {
+            world,
+            name,
+            publisher,
+            traits: publisher.traits(),
+            node,
+            carrier,
+            is_served: world.is_served(name),
+            claims: world.claims_of(name).map(claim_facts).collect(),
+            shares: carrier.map(|carrier| shares(world, name, publisher, carrier)).unwrap_or_default(),
+        }
+    }
+
+    /// What this process remembers of its decisions about the node.
+    pub(super) fn serving(&self) -> Option<&'a Serving> {
+        self.world.serving(self.name)
+    }
+}
+
+/// The shares of a node: each family of its agents, under each name of a Pod IP pool under which pools give the node
+/// blocks or its claims are published.
+fn shares(world: &World, name: &NodeName, publisher: &Publisher, carrier: Carrier<'_>) -> Vec<Share> {
+    let names: BTreeSet<Option<PodIpPoolName>> = if publisher.traits().has_pod_ip_pools {
+        let of_pools = world.pools_of(name).map(|pool| publisher.pod_ip_pool_of(pool).cloned());
+        let claims = world.claims_of(name);
+        of_pools.chain(claims.map(|known| publisher.carried_under(carrier, &known.claim))).collect()
+    } else {
+        [None].into()
+    };
+    let of_family = |family: &Family| {
+        let family = *family;
+        names.iter().map(move |name| Share { family, pod_ip_pool: name.clone() })
+    };
+    publisher.families().iter().flat_map(of_family).collect()
+}
+
+impl ClaimFacts<'_> {
+    pub(super) fn is_publishable(&self) -> bool {
+        self.publishable == Some(Ok(()))
+    }
+
+    /// Whether the claim is held or draining, and its block is on the carrier or may be published there. A claim that
+    /// overlaps something and is not published gives the node no addresses.
+    pub(super) fn is_offering(&self) -> bool {
+        self.claim.is_published_state() && (self.is_carried || self.is_publishable())
+    }
+}
