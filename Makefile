@@ -10,7 +10,7 @@ KUBERNETES_VERSION := v1.35.4
 CARGO_DENY_VERSION := 0.20
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The releases of Cilium whose agents are tested, from the oldest to the newest.
-AGENTS := 1.12 1.14 1.17 1.20
+AGENTS := 1.14 1.17 1.20
 # The releases of Cilium whose BGP control plane is tested.
 BGP := 1.17 1.19
 # The release of Cilium whose operator allocates beside the controller in tests. It has its allocators with this tag alone.
@@ -30,7 +30,7 @@ OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
 SERVERLESS := cli_import:: cli_validate:: docs:: events:: example_cluster:: gobgp_api:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: logged:: map::pages mutants:: simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
-BETWEEN := of_1_14 of_1_17
+BETWEEN := of_1_17
 # Those with real routers, and those of routes that take long. `make test-routes` runs all, and `make test` the others.
 ON_ROUTERS := routers::
 AT_LENGTH := at_length::

@@ -8,21 +8,21 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::plan::Wait;
 
 impl Subject<'_> {
-    /// Whether no agent that may run on the node overwrites published blocks. An agent of unknown version is trusted:
-    /// most versions do not overwrite them, and distrust would stop a working cluster.
-    pub(super) fn has_supported_agent(&self) -> bool {
+    /// Whether blocks are published for every agent that may run on the node. An agent of unknown version is trusted:
+    /// most versions are supported, and distrust would stop a working cluster.
+    pub(super) fn publishes_for_agent(&self) -> bool {
         self.world.support(&self.node.name).0.publishes()
     }
 
-    /// Claims and publishes nothing for the node until its agent has another version. The node keeps its blocks.
+    /// Reports an agent that is too old. If it does not take part in the protocol of the mode, the node gets nothing
+    /// until it has another version, and keeps its blocks.
     pub(super) fn await_supported_agent(&self, draft: &mut Draft) -> Step {
-        if self.has_supported_agent() {
-            return NEXT;
-        }
-        if let (_, Some(release)) = self.world.support(&self.node.name) {
+        if let (support, Some(release)) = self.world.support(&self.node.name)
+            && support.is_too_old()
+        {
             let why = self.publisher.why_unsupported(release);
             draft.findings.push(Finding::of_node(FindingKind::UnsupportedCilium, &self.node.name, why));
         }
-        ControlFlow::Break(End::Waits(Wait::Upgrade))
+        if self.publishes_for_agent() { NEXT } else { ControlFlow::Break(End::Waits(Wait::Upgrade)) }
     }
 }

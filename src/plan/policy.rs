@@ -53,9 +53,8 @@ pub enum GrowthProof {
 /// How blocks are reclaimed from nodes that still exist, for all pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReclaimPolicy {
-    /// Whether to reclaim also from agents of a version for which an administrator must opt in (`docs/cilium.md`,
-    /// Support).
-    pub opt_in: bool,
+    /// Whether to reclaim also from agents of unknown version (`docs/cilium.md`, Support).
+    pub unknown_agents: bool,
     /// The maximum number of nodes whose agents are asked at the same time to release addresses.
     pub at_once: usize,
     /// The maximum number of blocks that may start draining per minute. Blocks of draining ranges and deleted pools
@@ -66,7 +65,7 @@ pub struct ReclaimPolicy {
 
 impl ReclaimPolicy {
     /// The values that apply unless the command line says otherwise.
-    pub const DEFAULT: Self = Self { opt_in: false, at_once: 20, per_minute: 120 };
+    pub const DEFAULT: Self = Self { unknown_agents: false, at_once: 20, per_minute: 120 };
 }
 
 /// Who creates the CiliumNode of a node.

@@ -68,7 +68,7 @@ impl<'a> Subject<'a> {
     }
 
     fn clear_answer_and_keep_blocks(&self, draft: &mut Draft) -> Step {
-        if !self.has_supported_agent() {
+        if !self.publishes_for_agent() {
             return NEXT;
         }
         let clear = self.clear_answer(draft).into_iter().collect();

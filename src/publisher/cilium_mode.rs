@@ -291,7 +291,7 @@ pub trait CiliumMode: fmt::Display {
     /// How far the controller supports an agent of this version, or of an unknown one.
     fn support(&self, release: Option<Release>) -> Support;
 
-    /// Why nothing is published for an agent of this version, and the remedy, for a person.
+    /// Why agents of this version are not supported, and the remedy, for a person.
     fn why_unsupported(&self, release: Release) -> String;
 
     /// A finding about a field on the carrier of a served node that we may not change, and that will harm its agent.

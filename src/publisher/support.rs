@@ -5,14 +5,12 @@ use crate::model::stable_names;
 stable_names! {
     /// How far an agent version works with this controller, the weakest first.
     pub enum Support {
-        /// They undo publications, so nothing is published for them.
+        /// They do not take part in the protocol of the mode, so nothing is published for them.
         None => "none",
-        /// Their version is not known. They are served as supported.
+        /// They are older than the oldest supported version. They are served, and nothing is reclaimed from them.
+        Outdated => "outdated",
+        /// Their version is not known. They are served as supported, and reclaim is opt-in.
         Unknown => "unknown",
-        /// They give addresses of a fenced block to new pods, and reclaim is opt-in.
-        WithoutFence => "without_fence",
-        /// Everything works, and reclaim is opt-in.
-        ReclaimOptIn => "reclaim_opt_in",
         /// Everything works.
         Full => "full",
     }
@@ -23,7 +21,7 @@ stable_names! {
 pub enum Reclaiming {
     /// Wherever a pool asks for it.
     Allowed,
-    /// Only if an administrator has opted in for this agent version.
+    /// Only if an administrator has opted in for agents of unknown version.
     OptIn,
     /// Never.
     Never,
@@ -35,7 +33,16 @@ impl Support {
     pub const fn publishes(self) -> bool {
         match self {
             Self::None => false,
-            Self::Unknown | Self::WithoutFence | Self::ReclaimOptIn | Self::Full => true,
+            Self::Outdated | Self::Unknown | Self::Full => true,
+        }
+    }
+
+    /// Whether an agent is known to be too old, which is the finding `UnsupportedCilium`.
+    #[must_use]
+    pub const fn is_too_old(self) -> bool {
+        match self {
+            Self::None | Self::Outdated => true,
+            Self::Unknown | Self::Full => false,
         }
     }
 
@@ -43,9 +50,32 @@ impl Support {
     #[must_use]
     pub const fn reclaiming(self) -> Reclaiming {
         match self {
-            Self::None => Reclaiming::Never,
-            Self::Unknown | Self::WithoutFence | Self::ReclaimOptIn => Reclaiming::OptIn,
+            Self::None | Self::Outdated => Reclaiming::Never,
+            Self::Unknown => Reclaiming::OptIn,
             Self::Full => Reclaiming::Allowed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weaker_support_never_allows_more() {
+        let rank = |reclaiming| match reclaiming {
+            Reclaiming::Never => 0,
+            Reclaiming::OptIn => 1,
+            Reclaiming::Allowed => 2,
+        };
+        for pair in Support::ALL.windows(2) {
+            let [weaker, stronger] = pair else { panic!("two") };
+            assert!(weaker < stronger);
+            assert!(weaker.publishes() <= stronger.publishes(), "{weaker:?}");
+            assert!(weaker.is_too_old() >= stronger.is_too_old(), "{weaker:?}");
+            assert!(rank(weaker.reclaiming()) <= rank(stronger.reclaiming()), "{weaker:?}");
+        }
+        assert!(!Support::None.publishes() && Support::Outdated.publishes());
+        assert_eq!(Support::Full.reclaiming(), Reclaiming::Allowed);
     }
 }

@@ -56,13 +56,13 @@ pub fn missing(world: &World, now: Now) -> Option<Finding> {
     Some(Finding::of_node(FindingKind::AgentMissing, nodes.first()?, message))
 }
 
-/// A line about the nodes for which nothing is published because of their agents; `None` if there are none.
+/// A line about the nodes whose agents are too old; `None` if there are none.
 #[must_use]
 pub fn unsupported<'a>(world: &World, nodes: impl IntoIterator<Item = &'a NodeName>) -> Option<String> {
     let unsupported: Vec<(&NodeName, Option<Release>)> = nodes
         .into_iter()
         .map(|node| (node, world.support(node)))
-        .filter(|(_, (support, _))| !support.publishes())
+        .filter(|(_, (support, _))| support.is_too_old())
         .map(|(node, (_, release))| (node, release))
         .collect();
     let why = world.reader().why_unsupported(unsupported.iter().filter_map(|(_, release)| *release).min()?);
@@ -88,13 +88,8 @@ pub fn explained(world: &World, Census { support, release, nodes }: &Census<'_>)
     let named =
         release.map_or("an unknown version of Cilium".to_owned(), |release| format!("Cilium {release}"));
     let how = match (support, *release) {
-        (Support::None, Some(release)) => world.reader().why_unsupported(release),
-        (Support::None, None) => "they get no blocks".to_owned(),
-        (Support::Unknown, _) => UNKNOWN.to_owned(),
-        (Support::WithoutFence, _) => {
-            "they get blocks; they can't close a block to new pods; reclaim needs --reclaim-opt-in".to_owned()
-        }
-        (Support::ReclaimOptIn, _) => "they get blocks; reclaim needs --reclaim-opt-in".to_owned(),
+        (Support::None | Support::Outdated, Some(release)) => world.reader().why_unsupported(release),
+        (Support::None | Support::Outdated, None) | (Support::Unknown, _) => UNKNOWN.to_owned(),
         (Support::Full, _) => return format!("{n_nodes} with {named}: fully supported"),
     };
     format!("{n_nodes} with {named} ({}): {how}", ten_of(nodes))
@@ -102,5 +97,5 @@ pub fn explained(world: &World, Census { support, release, nodes }: &Census<'_>)
 
 /// The consequence and the remedy for agents of an unknown version.
 const UNKNOWN: &str = "the controller serves them like a supported version; use an image with a version tag, \
-     or label the Pods with app.kubernetes.io/version; upgrade agents older than docs/cilium.md (Support) \
-     allows";
+     or label the Pods with app.kubernetes.io/version; reclaim needs --reclaim-unknown-agents; upgrade agents \
+     older than docs/cilium.md (Support) allows";

@@ -179,8 +179,7 @@ fn nothing_for_new_nodes(world: &World, pool: &Pool, full: &BTreeMap<Family, Hol
         .map(|message| (ConditionReason::PodIPPoolUnfit, message))
 }
 
-/// The same, where nothing is published for some of the pool's nodes because of their agent version. Costs a pass
-/// over its nodes.
+/// The same, where some of the pool's nodes have agents that are too old. Costs a pass over its nodes.
 fn with_releases(world: &World, pool: &Pool, (reason, message): Explained) -> Explained {
     let Some(unsupported) = agents::unsupported(world, world.nodes_of_pool(&pool.name)) else {
         return (reason, message);

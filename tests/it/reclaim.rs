@@ -16,7 +16,7 @@ use self::node::{
 };
 use crate::agent_pods::{delete_at_once, pods};
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried, wait_status, wait_use_written};
-use crate::support::agent::{Release, Settings};
+use crate::support::agent::Settings;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::Kind;
@@ -420,39 +420,6 @@ async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
         scene.restart(rig).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, proxy, scene))
-    })
-    .await
-}
-
-/// An agent of Cilium 1.12 does not heed the fence: it gives addresses of a closed block to new pods, which keep them.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_block_leaves_an_agent_that_ignores_the_fence() -> Result<()> {
-    under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
-        let flags: Vec<&str> = FLAGS.iter().copied().chain(["--reclaim-opt-in"]).collect();
-        let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
-        // It takes another health address at each start, from any block, which then stays.
-        let settings = Settings { release: Release::Oldest, health: false, ..rig.agents.settings() };
-        let mut scene = Scene::join_with(rig, "n", settings).await?;
-        let block = scene.grow(rig).await?;
-        let cidr: IpNet = block.parse()?;
-        scene.shrink().await?;
-        let fenced = |seen: &Published| of_block(&seen.pool, cidr).all(|owner| owner == FENCE);
-        rig.cluster.wait_published("n", "the fence", LATE, fenced).await?;
-        // The first block has room for all of them, so the node does not need the second one. But they are drawn from
-        // both blocks; that none is of the second happens once in ten thousand times.
-        let filled = scene.agent.allocate_many("ns/late-", BLOCK / 2).await?;
-        let late = filled.allocated.iter().flat_map(|(_, pod)| pod.each()).filter(|pod| cidr.contains(pod));
-        let n_late = late.count();
-        eprintln!("{n_late} pods got addresses of the closed block");
-        ensure!(n_late > 0, "the fence was heeded: {filled:?}");
-        controller.wait_logged("can't be drained from node n yet", LATE).await?;
-        scene.restart(rig).await?;
-        scene.shrink().await?;
-        scene.wait_free(rig, &block).await?;
-        scene.restart(rig).await?;
-        wait_claims_carried(rig).await?;
-        Ok((controller, scene))
     })
     .await
 }

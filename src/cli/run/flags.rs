@@ -200,12 +200,12 @@ pub struct Args {
     )]
     gobgp_path_id: u32,
 
-    /// Also reclaim blocks from nodes whose agent is Cilium 1.12, 1.13 or of unknown version.
+    /// Also reclaim blocks from nodes whose agent is of unknown version.
     ///
-    /// An agent of 1.12 may give an address to a pod during its release. Agents of both versions exit after ten
-    /// conflicts in a row.
+    /// Images that are named by digest show no version. Nothing is reclaimed from agents that are older than Cilium
+    /// 1.14.2: set this only if all agents are newer.
     #[arg(long, help_heading = RECLAIM)]
-    reclaim_opt_in: bool,
+    reclaim_unknown_agents: bool,
 
     /// Maximum number of nodes whose agents release addresses at the same time.
     #[arg(
@@ -439,7 +439,7 @@ impl Args {
                 PodIpPoolOrigin::Administrator
             },
             reclaim: ReclaimPolicy {
-                opt_in: self.reclaim_opt_in,
+                unknown_agents: self.reclaim_unknown_agents,
                 at_once: self.reclaim_at_once.into(),
                 per_minute: self.reclaim_per_minute.into(),
             },

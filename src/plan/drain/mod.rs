@@ -64,8 +64,18 @@ impl<'a> Subject<'a> {
     fn may_reclaim(&self, policy: Policy) -> bool {
         match self.world.support(&self.node.name).0.reclaiming() {
             Reclaiming::Allowed => true,
-            Reclaiming::OptIn => policy.reclaim.opt_in,
+            Reclaiming::OptIn => policy.reclaim.unknown_agents,
             Reclaiming::Never => false,
+        }
+    }
+
+    /// Why the version of the node's agent forbids reclaim.
+    fn why_version_forbids(&self) -> &'static str {
+        match self.world.support(&self.node.name).0.reclaiming() {
+            Reclaiming::Allowed | Reclaiming::OptIn => {
+                "the version of its agent is unknown, and --reclaim-unknown-agents is not set"
+            }
+            Reclaiming::Never => "the version of its agent is not supported",
         }
     }
 

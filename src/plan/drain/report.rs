@@ -15,6 +15,7 @@ use crate::publisher::answer::Drain;
 impl Subject<'_> {
     /// Reports each block that must leave, with the reason for which it waits.
     pub(super) fn report_drains(&self, draft: &mut Draft) {
+        let of_version = || (!self.may_reclaim(draft.policy)).then(|| self.why_version_forbids().to_owned());
         for share in self.shares() {
             for claim in self.held_that_must_leave(share) {
                 let has_no_room = || {
@@ -22,7 +23,8 @@ impl Subject<'_> {
                     needed.then(|| self.why_no_replacement(share, draft))
                 };
                 let why = self.world.why_kept(self.carrier, claim);
-                let why = why.or_else(|| self.why_not_removed(claim)).or_else(has_no_room);
+                let why =
+                    why.or_else(of_version).or_else(|| self.why_not_removed(claim)).or_else(has_no_room);
                 draft.findings.extend(why.map(|why| drain_waits(claim, &why)));
             }
         }

@@ -127,7 +127,7 @@ impl<'a> Subject<'a> {
 
     fn would_reclaim(&self, found: &Surplus<'_>, policy: Policy) -> Finding {
         let hindrance = match self.world.use_of(&self.node.name) {
-            _ if !self.may_reclaim(policy) => Some("its agent version needs --reclaim-opt-in".to_owned()),
+            _ if !self.may_reclaim(policy) => Some(self.why_version_forbids().to_owned()),
             Ok(_) => None,
             Err(unknown) => Some(unknown.to_string()),
         };

@@ -91,6 +91,24 @@ fn a_node_gets_what_its_agent_needs_once_it_has_said_so() {
     );
 }
 
+#[test]
+fn an_agent_that_does_not_take_part_gets_nothing_until_it_is_upgraded() {
+    const WAITS: &str = "finding: UnsupportedCilium; waits: its agent version is not supported";
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\njoined a @90 need=8\nagent a 1.16.9");
+    cluster.expect("a", WAITS);
+    assert_eq!(cluster.drain(), [""; 0]);
+    let of_pool = cluster.condition("p", ConditionType::Ready);
+    assert_starts(
+        &of_pool,
+        "UnsupportedCilium false: agents of Cilium 1.16.9 do not confirm in multi-pool mode",
+    );
+    cluster.observe_agents(AgentNews::Applied(agent("agent a 1.17.8 named=new")));
+    assert_eq!(rendered(&cluster.plan("a")), WAITS, "the old one is not gone");
+    cluster.observe_agents(AgentNews::Deleted(agent("agent a 1.16.9")));
+    assert_eq!(cluster.world.next_node(), Some(&"a".into()));
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a under default");
+}
+
 /// Without pre-allocation an agent requests nothing before it has addresses.
 #[test]
 fn an_agent_that_requests_nothing_is_a_finding_after_a_minute() {

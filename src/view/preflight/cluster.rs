@@ -65,8 +65,10 @@ pub(super) fn versions(world: &World, installation: &Installation, lines: &mut L
         }
         let text = explained(world, &Census { nodes: present, ..group.clone() });
         match support {
-            Support::None => lines.fail(Point::Agents, text, "Upgrade Cilium to 1.14.2 or newer."),
-            Support::Unknown | Support::WithoutFence | Support::ReclaimOptIn => {
+            Support::None | Support::Outdated => {
+                lines.fail(Point::Agents, text, "Upgrade Cilium to 1.14.2 or newer.");
+            }
+            Support::Unknown => {
                 lines.warn(
                     Point::Agents,
                     text,

@@ -59,7 +59,7 @@ func Main(release string, modes []string, build func(Config, *Events) Agent) {
 	flags.BoolVar(&c.Health, "health", true, "enable-health-checking and enable-endpoint-health-checking")
 	flags.BoolVar(&c.Ingress, "ingress", false, "enable-envoy-config: an ingress address for each family")
 	flags.DurationVar(&c.UpdateRate, "update-rate", 15*time.Second,
-		"ipam-cilium-node-update-rate: the minimum time between two writes of what is in use; agents before 1.14 ignore it")
+		"ipam-cilium-node-update-rate: the minimum time between two writes of what is in use")
 	flags.StringVar(&c.NativeRoutingIPv4, "ipv4-native-routing-cidr", "0.0.0.0/0", "ipv4-native-routing-cidr")
 	flags.StringVar(&c.NativeRoutingIPv6, "ipv6-native-routing-cidr", "::/0", "ipv6-native-routing-cidr")
 	flags.StringVar(&c.DefaultPool, "default-pool", "default", "ipam-default-ip-pool, in mode multi-pool")

@@ -63,21 +63,12 @@ func TestRestartedAgentKeepsItsOwnAddresses(t *testing.T) {
 		if *after.Health != *before.Health {
 			t.Errorf("health %v, before %v", after.Health, before.Health)
 		}
-	case cilium.owners:
-		if *after.Health != pinned {
-			t.Errorf("health %v, pinned is %v", after.Health, pinned)
-		}
-	case *after.Health == *before.Health:
-		// By chance, seldom; a second restart that does the same would be none.
-		b.kill()
-		c := n.agent("--ipv4", "--ipv6", "--ingress")
-		if again := c.do(restart(after)).Health; *again == *before.Health {
-			t.Errorf("health is %v at three starts", again)
-		}
+	case *after.Health != pinned:
+		t.Errorf("health %v, pinned is %v", after.Health, pinned)
 	}
 }
 
-// Without its state directory an agent finds its router's address in the CiliumNode; 1.12 does not.
+// Without its state directory an agent finds its router's address in the CiliumNode.
 func TestRouterWithoutStateDirectory(t *testing.T) {
 	n := newNode(t, "192.0.2.43")
 	a := n.agent("--ipv4")
@@ -85,19 +76,8 @@ func TestRouterWithoutStateDirectory(t *testing.T) {
 	a.kill()
 
 	b := n.agent("--ipv4")
-	router := b.do(command{Cmd: "start"}).Router.IPv4
-	switch {
-	case cilium.routerFromCiliumNode:
-		if router != before.Router.IPv4 {
-			t.Errorf("router %s, before %s", router, before.Router.IPv4)
-		}
-	case router == before.Router.IPv4:
-		// By chance once in 64 times; a second start that does the same would be none.
-		b.kill()
-		c := n.agent("--ipv4")
-		if again := c.do(command{Cmd: "start"}).Router.IPv4; again == router {
-			t.Errorf("router %s at three starts", router)
-		}
+	if router := b.do(command{Cmd: "start"}).Router.IPv4; router != before.Router.IPv4 {
+		t.Errorf("router %s, before %s", router, before.Router.IPv4)
 	}
 }
 
@@ -114,11 +94,8 @@ func TestRouterOutsideTheNativeRoutingRange(t *testing.T) {
 	b := n.agent("--ipv4", "--ipv4-native-routing-cidr=")
 	after := b.do(restart(before))
 	kept := after.Router.IPv4 == before.Router.IPv4
-	if cilium.owners && kept == cilium.routerInNativeRange {
+	if kept == cilium.routerInNativeRange {
 		t.Errorf("router %v, before %v", after.Router, before.Router)
-	}
-	if !cilium.owners && after.Router.IPv4 == "" {
-		t.Error("no router")
 	}
 }
 
@@ -137,7 +114,7 @@ func TestOwnAddressesThatLeftThePoolAreReplaced(t *testing.T) {
 	b.expectEvent("router-not-restored")
 	b.expectEvent("ingress-not-restored")
 	for owner, got := range map[string]*addresses{"router": after.Router, "health": after.Health, "ingress": after.Ingress} {
-		if cilium.owners && fresh[got.IPv4].Owner != owner || !fresh.within(got.IPv4) {
+		if fresh[got.IPv4].Owner != owner {
 			t.Errorf("%s took %v of %v", owner, got, fresh)
 		}
 	}

@@ -106,7 +106,7 @@ func newPoolNodeAlone(t *testing.T, internalIPs ...string) testNode {
 
 func needMultiPool(t *testing.T) {
 	t.Helper()
-	// 1.12 has no such mode. In 1.14 the mode has no tick that handles demand and usage queries.
+	// In 1.14 the mode has no tick that handles demand and usage queries.
 	if !cilium.multiPool {
 		t.Skip("the agent of this release is not run in mode multi-pool")
 	}

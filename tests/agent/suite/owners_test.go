@@ -1,4 +1,4 @@
-// Owners of pool entries: pins and the fence. Before 1.13 they have no effect.
+// Owners of pool entries: pins and the fence.
 
 package suite
 
@@ -16,13 +16,6 @@ func TestOwnersPinAndFence(t *testing.T) {
 	entries["10.10.0.5"] = entry{}
 	a := n.agent("--ipv4", "--ingress")
 	started := a.startOn(n, entries)
-	if !cilium.owners {
-		got := a.allocateMany("ns/p", len(entries)-3)
-		if len(got) != len(entries)-3 {
-			t.Errorf("owners have no effect, so the other addresses go to anybody: %v", got)
-		}
-		return
-	}
 	if started.Router.IPv4 != "10.10.0.1" || started.Health.IPv4 != "10.10.0.2" || started.Ingress.IPv4 != "10.10.0.3" {
 		t.Errorf("router %v, health %v and ingress %v did not take what they own", started.Router, started.Health, started.Ingress)
 	}
@@ -41,8 +34,7 @@ func TestOwnersPinAndFence(t *testing.T) {
 	})
 }
 
-// A fence does not touch pods that are there, not even when the agent restarts; on 1.12 neither does it keep new ones
-// out.
+// A fence does not touch pods that are there, not even when the agent restarts.
 func TestFencedAddressesAreRestored(t *testing.T) {
 	n := newNode(t, "192.0.2.3")
 	first, second := block("10.11.0.0/29"), block("10.11.0.8/29")
@@ -66,9 +58,6 @@ func TestFencedAddressesAreRestored(t *testing.T) {
 	n.awaitUsed(b.held())
 	got := b.call(command{Cmd: "allocate-many", Prefix: "ns/new", Count: 16})
 	want := len(second) - 1
-	if !cilium.owners {
-		want++ // That of ns/p0, behind the fence.
-	}
 	if len(got.Allocations) != want || got.Error != cilium.full {
 		t.Errorf("%d new pods, want %d: %+v", len(got.Allocations), want, got)
 	}
@@ -86,12 +75,6 @@ func TestOwnerIsStrongerThanTheHandshake(t *testing.T) {
 	n.ping()
 	first := a.allocate("ns/s-0")
 	second := a.allocate("ns/s-0")
-	if !cilium.owners {
-		if first.IPv4 == address || second.IPv4 == address {
-			t.Errorf("an address in the handshake was given out: %v, %v", first, second)
-		}
-		return
-	}
 	if first.IPv4 != address || second.IPv4 != address {
 		t.Errorf("ns/s-0 got %v and %v instead of %s twice", first, second, address)
 	}

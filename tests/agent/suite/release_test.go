@@ -8,20 +8,12 @@ import "time"
 type release struct {
 	// version is the patch release that the agent's module pins.
 	version string
-	// owners says that owners of pool entries have an effect.
-	owners bool
 	// full is the error of an agent that has no address to give.
 	full string
-	// restoredIPv4 ends the owner of a restored IPv4 address.
-	restoredIPv4 string
 	// keepsHealth says that a restarted agent takes its earlier health address again.
 	keepsHealth bool
 	// routerInNativeRange says that an earlier router address is given up unless it lies in the native routing range.
 	routerInNativeRange bool
-	// routerFromCiliumNode says that a restarted agent finds its router address without its state directory.
-	routerFromCiliumNode bool
-	// updateRate is the time between two writes of use that the agent can't be talked out of; 0 where it obeys the flag.
-	updateRate time.Duration
 	// strictCIDRs says that a CiliumNode with text in podCIDRs that is no canonical CIDR can't be read.
 	strictCIDRs bool
 	// fatalErrors says that an update of the CiliumNode which is refused, but not as a conflict, ends the agent at once.
@@ -32,8 +24,6 @@ type release struct {
 	static bool
 	// pools is what mode multi-pool does in its own way.
 	pools poolRelease
-	// retryPause is the time between two attempts at an update of the CiliumNode that is refused as a conflict.
-	retryPause time.Duration
 }
 
 // poolRelease is what a release in mode multi-pool does in its own way.
@@ -53,28 +43,27 @@ type poolRelease struct {
 	firstAndLast bool
 }
 
+// retryPause is the time between two attempts at an update of the CiliumNode that is refused as a conflict.
+const retryPause = 500 * time.Millisecond
+
 const (
 	noMore = "No more IPs available"
 	none   = "no IPs currently available on the node, allocation will be retried once IPs are added to CiliumNode spec.ipam.pool"
 )
 
 var releases = map[string]release{
-	"1.12": {
-		version: "v1.12.19", full: noMore, restoredIPv4: "[restored]", updateRate: 15 * time.Second,
+	"1.14": {
+		version: "v1.14.19", full: noMore,
 		routerInNativeRange: true, fatalErrors: true,
 	},
-	"1.14": {
-		version: "v1.14.19", owners: true, full: noMore, restoredIPv4: " [restored]",
-		routerInNativeRange: true, routerFromCiliumNode: true, fatalErrors: true, retryPause: 500 * time.Millisecond,
-	},
 	"1.17": {
-		version: "v1.17.8", owners: true, full: noMore, restoredIPv4: " [restored]",
-		keepsHealth: true, routerFromCiliumNode: true, fatalErrors: true, retryPause: 500 * time.Millisecond,
+		version: "v1.17.8", full: noMore,
+		keepsHealth: true, fatalErrors: true,
 		static: true, multiPool: true, pools: poolRelease{interval: 15 * time.Second},
 	},
 	"1.20": {
-		version: "v1.20.2", owners: true, full: none, restoredIPv4: " [restored]",
-		keepsHealth: true, routerFromCiliumNode: true, strictCIDRs: true, retryPause: 500 * time.Millisecond, static: true,
+		version: "v1.20.2", full: none,
+		keepsHealth: true, strictCIDRs: true, static: true,
 		multiPool: true, pools: poolRelease{
 			needsCiliumPodIPPool: true, lateDemand: true, lateRetry: true, takesBack: true, firstAndLast: true,
 		},

@@ -103,7 +103,7 @@ func TestRestartedAgentKeepsWhatIsRestored(t *testing.T) {
 	}
 	next := b.allocate("ns/new")
 	held := b.held()
-	if len(held) != 7 || held[next.IPv4] != "ns/new" || held[pods[0].IPv4] != "ns/p0"+cilium.restoredIPv4 {
+	if len(held) != 7 || held[next.IPv4] != "ns/new" || held[pods[0].IPv4] != "ns/p0 [restored]" {
 		t.Errorf("held after the restart: %v", held)
 	}
 	n.awaitUsed(held)
@@ -126,7 +126,7 @@ func TestBothFamilies(t *testing.T) {
 		t.Errorf("after the restart: %+v, before: %+v", after, before)
 	}
 	held := b.held()
-	if held[pod.IPv4] != "ns/p"+cilium.restoredIPv4 || held[pod.IPv6] != "ns/p [restored]" {
+	if held[pod.IPv4] != "ns/p [restored]" || held[pod.IPv6] != "ns/p [restored]" {
 		t.Errorf("held after the restart: %v", held)
 	}
 }

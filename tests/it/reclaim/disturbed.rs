@@ -141,8 +141,7 @@ fn range_in_state(state: &str) -> serde_json::Value {
 async fn happens(happening: Happening, moment: Moment, release: Release) -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&pool("p", RANGE).with("reuseAfterNodeLoss", "1s")).await?;
-        let flags: Vec<&str> = FLAGS.iter().copied().chain(["--reclaim-opt-in"]).collect();
-        let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
+        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
         let mut scene = Scene::join_with(rig, "n", settings(rig, moment, release)).await?;
         let block = scene.grow(rig).await?;
         let is_fence = matches!(moment, Moment::Step(WithdrawalStep::Fence));
@@ -177,7 +176,7 @@ async fn happens(happening: Happening, moment: Moment, release: Release) -> Resu
 fn settings(rig: &Rig, moment: Moment, release: Release) -> Settings {
     let is_mark = matches!(moment, Moment::Step(WithdrawalStep::Mark));
     let update_rate: Duration = if is_mark { LONG_PERIOD } else { PERIOD };
-    // The oldest agent takes another health address at each start, from any block.
+    // The oldest agent takes another health address at each start.
     Settings { release, update_rate, health: release == Release::Newest, ..rig.agents.settings() }
 }
 

@@ -32,7 +32,7 @@ mod tests;
 const fn releases(mode: Mode) -> [Release; 3] {
     let newest = Release::new(1, 20, 2);
     match mode {
-        Mode::Crd => [newest, Release::new(1, 13, 18), Release::new(1, 12, 19)],
+        Mode::Crd => [newest, Release::new(1, 14, 19), Release::new(1, 13, 18)],
         Mode::MultiPool => [newest, Release::new(1, 17, 8), newest],
         Mode::ClusterPool | Mode::Kubernetes(_) => [newest; 3],
     }

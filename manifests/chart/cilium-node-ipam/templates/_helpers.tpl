@@ -124,8 +124,8 @@ server, would refuse that as a conflict.
 {{- end }}
 {{- end }}
 {{- end }}
-{{- if .Values.reclaimOptIn }}
-- --reclaim-opt-in
+{{- if .Values.reclaimUnknownAgents }}
+- --reclaim-unknown-agents
 {{- end }}
 {{- if ne .Values.ciliumNamespace "kube-system" }}
 - --cilium-namespace={{ .Values.ciliumNamespace }}

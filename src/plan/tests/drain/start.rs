@@ -1,6 +1,7 @@
 //! When a block begins to leave, and which one.
 
 use super::*;
+use crate::model::finding::{Finding, FindingKind};
 
 #[test]
 fn the_load_must_be_low_for_as_long_as_the_pool_says() {
@@ -88,7 +89,12 @@ fn a_pool_that_tries_it_out_says_what_it_would_take_back() {
     );
     cluster.observe_agents(AgentNews::Applied(agent("agent a 1.13.18")));
     let plan = cluster.plan("a");
-    assert!(plan.findings[0].message.ends_with("its agent version needs --reclaim-opt-in"), "{plan:?}");
+    assert_eq!(rendered(&plan), "finding: UnsupportedCilium; finding: WouldReclaim");
+    assert!(plan.findings[1].message.ends_with("; blocked by: the version of its agent is not supported"));
+    cluster.observe_agents(AgentNews::Applied(agent("agent a none")));
+    let message = &cluster.plan("a").findings[0].message;
+    assert!(message.ends_with("is unknown, and --reclaim-unknown-agents is not set"), "{message}");
+    cluster.observe_agents(AgentNews::Applied(agent("agent a 1.14.2")));
     cluster.observe("pool p 10.0.0.0/24 28 @130");
     cluster.expect("a", "nothing");
 }
@@ -111,18 +117,34 @@ fn nothing_begins_while_it_is_not_known_what_the_agent_uses() {
 }
 
 #[test]
-fn agents_of_some_releases_have_to_be_asked_for() {
-    for (release, expected) in
-        [("1.12.19", "nothing"), ("1.13.18", "nothing"), ("none", "nothing"), ("1.14.2", DRAIN)]
-    {
+fn nothing_is_reclaimed_from_agents_that_are_too_old_and_from_unknown_ones_by_opt_in() {
+    const OLD: &str = "finding: UnsupportedCilium";
+    for (release, expected, by_opt_in) in [
+        ("1.12.19", OLD, OLD),
+        ("1.13.18", OLD, OLD),
+        ("1.14.1", OLD, OLD),
+        ("none", "nothing", DRAIN),
+        ("1.14.2", DRAIN, DRAIN),
+    ] {
         let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 reclaim=enabled");
-        cluster.observe_agents(AgentNews::Applied(agent(&format!("agent a {release}"))));
         cluster.wait_until_surplus();
+        cluster.observe_agents(AgentNews::Applied(agent(&format!("agent a {release}"))));
         assert_eq!(rendered(&cluster.plan("a")), expected, "{release}");
-        let policy =
-            Policy { reclaim: ReclaimPolicy { opt_in: true, ..ReclaimPolicy::DEFAULT }, ..Policy::DEFAULT };
-        assert_eq!(rendered(&node(&cluster.world, &"a".into(), policy, cluster.now)), DRAIN, "{release}");
+        let reclaim = ReclaimPolicy { unknown_agents: true, ..ReclaimPolicy::DEFAULT };
+        let policy = Policy { reclaim, ..Policy::DEFAULT };
+        assert_eq!(rendered(&node(&cluster.world, &"a".into(), policy, cluster.now)), by_opt_in, "{release}");
     }
+}
+
+#[test]
+fn a_drain_that_the_agent_version_forbids_says_so() {
+    let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 draining");
+    cluster.observe_agents(AgentNews::Applied(agent("agent a 1.13.18")));
+    let plan = cluster.plan("a");
+    let waits = |finding: &&Finding| finding.kind == FindingKind::DrainWaits;
+    let messages: Vec<&String> = plan.findings.iter().filter(waits).map(|found| &found.message).collect();
+    let why = "can't be drained from node a yet: the version of its agent is not supported";
+    assert!(messages.iter().any(|message| *message == why), "{messages:?}");
 }
 
 #[test]

@@ -208,7 +208,7 @@ fn pods_are_read_again_before_the_block_is_removed() {
 fn nothing_is_removed_without_an_agent_or_while_reclaim_is_frozen() {
     let text = format!("{POOLS}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=8 {BOTH}");
     cluster(&text.replace("1.20.2", "1.20.2 unready")).expect("a", "finding: DrainWaits");
-    cluster(&text.replace("1.20.2", "unknown")).expect("a", "nothing");
+    cluster(&text.replace("1.20.2", "unknown")).expect("a", "finding: DrainWaits");
     let mut frozen = cluster(&text);
     frozen.world.set_freeze(Freeze::of([(Switch::Reclaim, "a test".to_owned())]));
     frozen.expect("a", "nothing");

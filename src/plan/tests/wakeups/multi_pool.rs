@@ -27,6 +27,17 @@ pub(super) const WORLDS: &[(&str, &str)] = &[
          then podippools default v4=28\nmars",
     ),
     (
+        "another version of its agent",
+        "pool p 10.0.0.0/27 28\njoined a @50 need=8\njoined b @51 need=8\nagent a 1.13.10\nagent b 1.17.8\n\
+         then podippools default v4=28",
+    ),
+    (
+        "another version of its agent, to grow",
+        "pool p 10.0.0.0/27 28\njoined a @50 need=20 has=10.0.0.0/28\n\
+         claim 10.0.0.0/28 a 1 Held @40 under=default\nthen agent a 1.13.10\n\
+         then agent a 1.17.8 named=new\nthen podippools default v4=28",
+    ),
+    (
         "nothing",
         "pool p 10.0.0.0/27 28\njoined a @50 need=8 has=10.0.0.0/28\n\
          claim 10.0.0.0/28 a 1 Held @40 under=default\nthen podippools default v4=28\nmars v4=28",

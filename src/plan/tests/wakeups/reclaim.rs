@@ -12,6 +12,12 @@ pub(super) const WORLDS: &[(&str, &str)] = &[
          agent a 1.17.8\nthen show ciliumnode a 10.0.0.0/30 10.0.0.4/30 used=10.0.0.0/32",
     ),
     (
+        "another version of its agent, to reclaim",
+        "pool p 10.0.0.0/28 30 draining\npool q 10.1.0.0/29 30\nnode a 1\nagent a 1.13.10\n\
+         ciliumnode a @50 10.1.0.0/30 10.0.0.0/30 used=10.1.0.0/31\nclaim 10.1.0.0/30 a 1 Held @40 of=q\n\
+         claim 10.0.0.0/30 a 1 Held @41\nthen show ciliumnode a 10.1.0.0/30 10.0.0.0/30 used=10.1.0.0/32",
+    ),
+    (
         "the write by which a block of a pool that drains begins to leave",
         "pool p 10.0.0.0/28 30 draining\npool q 10.1.0.0/29 30\nnode a 1\nagent a 1.17.8\n\
          ciliumnode a @50 10.1.0.0/30 10.0.0.0/30 used=10.1.0.0/31\nclaim 10.1.0.0/30 a 1 Held @40 of=q\n\

@@ -112,15 +112,6 @@ pub(super) const WORLDS: &[(&str, &str)] = &[
     ),
     ("the rest of a first set", "pool p 10.0.0.0/31 31\njoined a @50\nclaim 10.0.0.0/31 a 1 Held @40"),
     ("a pool", "pool p 10.0.0.0/28 30 zone=x\njoined a @50 10.0.0.0/30 used=4"),
-    (
-        "another release of its agent",
-        "pool p 10.0.0.0/28 30\njoined a @50\njoined b @51\nagent a 1.13.10\nagent b 1.17.8",
-    ),
-    (
-        "another release of its agent, to grow",
-        "pool p 10.0.0.0/28 30\njoined a @50 10.0.0.0/30 used=4\nthen agent a 1.13.10\n\
-         then agent a 1.13.11 named=new",
-    ),
     ("what its agent uses", "pool p 10.0.0.0/28 30\njoined a @50 10.0.0.0/30 used=unknown"),
 ];
 

@@ -20,8 +20,6 @@ use super::super::mode::given_of;
 use super::super::store::{Store, Stored};
 use super::surplus;
 
-/// Agents from this version on obey owners.
-const OBEYS_OWNERS: Release = Release::new(1, 13, 0);
 /// Agents from this version on keep their health address when they restart.
 const KEEPS_HEALTH: Release = Release::new(1, 16, 0);
 
@@ -212,7 +210,7 @@ impl Agent {
             let can_be_taken = |address: &IpAddr| seen.is_available(*address) && !given_out.contains(address);
             let before = self.own.get(&(kept_for, family)).copied();
             let owned = || {
-                let mut owners = fields.owners.iter().filter(|_| self.release >= OBEYS_OWNERS);
+                let mut owners = fields.owners.iter();
                 let is_for_it = |(address, owner): &(IpAddr, &String)| {
                     Family::of(*address) == family && *owner == kept_for
                 };
@@ -220,7 +218,7 @@ impl Agent {
             };
             let any = || {
                 let of_family = fields.pool.iter().filter(|address| Family::of(*address) == family);
-                let is_for_anybody = |address: &IpAddr| self.is_for_anybody(seen, *address);
+                let is_for_anybody = |address: &IpAddr| Self::is_for_anybody(seen, *address);
                 let free: Vec<IpAddr> = of_family.filter(is_for_anybody).filter(can_be_taken).collect();
                 pick(kept_for, &free)
             };
@@ -244,8 +242,8 @@ impl Agent {
     }
 
     /// Whether a pod or process that no entry names may get an address, according to its owner.
-    fn is_for_anybody(&self, seen: &Seen, address: IpAddr) -> bool {
-        self.release < OBEYS_OWNERS || !seen.fields().owners.contains(address)
+    fn is_for_anybody(seen: &Seen, address: IpAddr) -> bool {
+        !seen.fields().owners.contains(address)
     }
 
     /// Starts and terminates pods until as many run as are wanted, or no address is left. `from` varies which addresses
@@ -278,7 +276,7 @@ impl Agent {
         let Some(seen) = &self.seen else { return Vec::new() };
         let offered = seen.fields().pool.iter();
         offered
-            .filter(|address| seen.is_available(*address) && self.is_for_anybody(seen, *address))
+            .filter(|address| seen.is_available(*address) && Self::is_for_anybody(seen, *address))
             .filter(|address| !self.given_out.contains(address))
             .collect()
     }

@@ -159,20 +159,6 @@ fn what_is_in_a_handshake_or_fenced_goes_to_no_pod() {
     assert!(scene.agent.held().contains(&address(0)), "a pod that has it keeps it");
 }
 
-#[test]
-fn an_agent_of_1_12_gives_fenced_addresses_to_pods() {
-    let mut scene = Scene::with_pods(0);
-    scene.restarts(2);
-    assert!(scene.comes_up().is_empty());
-    for last in 0..10 {
-        if ![8, 9].contains(&last) {
-            scene.owns(last, "nodeipam.io/fenced");
-        }
-    }
-    scene.looks();
-    assert_eq!(scene.wants(99).len(), 8);
-}
-
 /// The writes of others in between stay.
 #[test]
 fn a_stale_report_is_refused_and_comes_later() {

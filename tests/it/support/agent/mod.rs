@@ -59,10 +59,8 @@ pub(crate) struct Settings {
 /// A version of Cilium whose agent is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// It ignores fences, and writes its use each 15 s.
+    /// Of the first minor version that is supported in mode crd. It takes another health address when it restarts.
     Oldest,
-    /// The first whose agents are fully supported.
-    V1_14,
     /// The first whose agents are served in mode multi-pool, and without CiliumPodIPPools.
     V1_17,
     Newest,
@@ -72,8 +70,7 @@ impl Release {
     /// As the tag of an image names it.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
-            Self::Oldest => "1.12.19",
-            Self::V1_14 => "1.14.19",
+            Self::Oldest => "1.14.19",
             Self::V1_17 => "1.17.8",
             Self::Newest => "1.20.2",
         }

@@ -234,8 +234,7 @@ impl RealAgent {
             families, ipam, default_pool, annotate, release, health, ingress, update_rate, ..
         } = &self.settings;
         let program = match release {
-            Release::Oldest => tool("NODEIPAM_OLDEST_AGENT", "agent-1.12"),
-            Release::V1_14 => tool("NODEIPAM_AGENT_1_14", "agent-1.14"),
+            Release::Oldest => tool("NODEIPAM_OLDEST_AGENT", "agent-1.14"),
             Release::V1_17 => tool("NODEIPAM_AGENT_1_17", "agent-1.17"),
             Release::Newest => tool("NODEIPAM_AGENT", "agent-1.20"),
         };
