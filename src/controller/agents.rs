@@ -30,10 +30,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::super::backoff::RETURN_TRIES;
-    use super::super::client::tests::{NO_ANSWER, answered_by, refusal};
+    use super::super::client::tests::{NO_ANSWER, refusal};
     use super::super::side_watch::PATIENCE;
-    use super::super::side_watch::tests::{first_input, watches_of};
+    use super::super::side_watch::tests::first_input;
     use super::*;
     use crate::model::agent::AgentNews;
 
@@ -95,33 +94,5 @@ mod tests {
             })
             .await;
         assert!(matches!(news, AgentNews::Listed(_)), "{news:?}");
-    }
-
-    /// How many requests a failing watch sends in ten minutes. If `returned`, the server was away before and answers
-    /// other requests.
-    async fn n_asked(returned: bool) -> usize {
-        let (clients, asked) = answered_by(|_| refusal(503));
-        if returned {
-            clients.contact.lose();
-            clients.contact.answered();
-        }
-        let (watches, _told, _events) = watches_of(clients);
-        let stop = watches.stop.clone();
-        let later = async {
-            tokio::time::sleep(Duration::from_secs(600)).await;
-            stop.cancel();
-        };
-        let follow = follow(watches, "kube-system".to_owned());
-        let (end, ()) = tokio::join!(follow, later);
-        end.unwrap();
-        asked.lock().unwrap().len()
-    }
-
-    /// The end of an outage shortens some waits, and no later ones.
-    #[tokio::test(start_paused = true)]
-    async fn after_an_outage_a_failing_watch_has_only_so_many_tries_more() {
-        let (after_outage, otherwise) = (n_asked(true).await, n_asked(false).await);
-        let most = otherwise + RETURN_TRIES as usize;
-        assert!((otherwise + 10..=most).contains(&after_outage), "{after_outage}, and {otherwise} otherwise");
     }
 }

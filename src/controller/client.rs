@@ -242,12 +242,7 @@ impl Clients {
         &self,
         request: impl Future<Output = T>,
     ) -> impl Future<Output = Result<T, Duration>> {
-        tokio::time::timeout(self.timeout, request).map(|end| {
-            end.map_err(|_| {
-                self.contact.lose();
-                self.timeout
-            })
-        })
+        tokio::time::timeout(self.timeout, request).map(|end| end.map_err(|_| self.timeout))
     }
 }
 

@@ -1,19 +1,14 @@
-//! The contact with the API server, as every request shows it: whether the server answers, which watches it has
+//! The contact with the API server, as every request shows it: when the server last answered, which watches it has
 //! accepted, which requests it forbids, and its time.
 //!
-//! One layer around both clients notes the outcome of each request. A read or watch in back-off learns here that the
-//! server answers again. Two events cut a back-off short: any answer after no answer, and a success after an answer
-//! that says that the server is in trouble.
+//! One layer around both clients notes the outcome of each request. No back-off depends on it.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, Uri};
 use kube::client::Body;
-use tokio::sync::watch;
-use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 use tracing::info;
 
@@ -38,39 +33,7 @@ pub struct Contact {
     pub clock: Clock,
     /// Their counts.
     requests: ApiRequests,
-    link: watch::Sender<Link>,
     warnings: Warnings,
-}
-
-/// How long a server that answers again counts as one that has come back. It serves its kinds one after another: at
-/// first it answers 503 (its paths are not installed yet), then 429 (the store of a kind is initializing).
-const RETURN_TIME: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Link {
-    /// Whether the last request got no answer.
-    is_silent: bool,
-    /// Whether the last answer that says so said that the server is in trouble.
-    is_in_trouble: bool,
-    /// How often the server answered again after that.
-    n_returns: u64,
-    /// When it last did.
-    returned: Option<Instant>,
-}
-
-impl Link {
-    const fn is_lost(self) -> bool {
-        self.is_silent || self.is_in_trouble
-    }
-
-    /// The server answers again. Returns whether that is news.
-    fn returns(&mut self, is_news: bool) -> bool {
-        if is_news {
-            self.n_returns += 1;
-            self.returned = Some(Instant::now());
-        }
-        is_news
-    }
 }
 
 impl Contact {
@@ -82,84 +45,22 @@ impl Contact {
         Self { standing, requests, ..Self::default() }
     }
 
-    /// A request got no answer.
-    pub(super) fn lose(&self) {
-        self.link.send_if_modified(|link| !std::mem::replace(&mut link.is_silent, true));
-    }
-
-    /// The server has answered that it is in trouble.
-    fn is_troubled(&self) {
-        self.link.send_if_modified(|link| {
-            let was_silent = std::mem::take(&mut link.is_silent);
-            let was_well = !std::mem::replace(&mut link.is_in_trouble, true);
-            link.returns(was_silent) || was_well
-        });
-    }
-
-    /// The server has refused a request, which says nothing else about it.
-    fn refused(&self) {
-        self.link.send_if_modified(|link| {
-            let was_silent = std::mem::take(&mut link.is_silent);
-            link.returns(was_silent)
-        });
-    }
-
-    /// The server has carried out a request.
-    pub(super) fn answered(&self) {
-        self.link.send_if_modified(|link| {
-            let was_lost = link.is_lost();
-            (link.is_silent, link.is_in_trouble) = (false, false);
-            link.returns(was_lost)
-        });
-    }
-
-    /// Whether the server has come back a short time ago.
-    pub(super) fn has_just_returned(&self) -> bool {
-        self.link.borrow().returned.is_some_and(|at| at.elapsed() < RETURN_TIME)
-    }
-
-    /// How often the server answered again after a failure.
-    pub(super) fn n_returns(&self) -> u64 {
-        self.link.borrow().n_returns
-    }
-
-    /// Waits until the server has answered again after a failure more often than this. Cancel-safe.
-    pub(super) async fn returns(&self, before: u64) {
-        // The sender is as old as `self`.
-        let _ = self.link.subscribe().wait_for(|link| link.n_returns > before).await;
-    }
-
-    /// Waits until the server does not answer, or says that it is in trouble. Cancel-safe.
-    pub(super) async fn is_lost(&self) {
-        let _ = self.link.subscribe().wait_for(|link| link.is_lost()).await;
-    }
-
     /// Takes in the outcome of a request: the code of the answer, if there was one. `asked` is the right for it, if
     /// it is about objects.
     fn note(&self, asked: Option<&Right>, answer: Option<StatusCode>) {
-        if answer.is_some() {
-            self.standing.note_answer();
-        }
-        match answer {
-            Some(code) if code.is_success() => {
-                self.answered();
-                let Some(asked) = asked else { return };
-                self.standing.allow(asked);
-                if asked.verb == WATCH
-                    && let Some(kind) = kind_of(asked)
-                    && let Some(lapse) = self.standing.follows(kind)
-                {
-                    info!(kind, after = ?lapse, "watching again");
-                }
+        let Some(code) = answer else { return };
+        self.standing.note_answer();
+        let Some(asked) = asked else { return };
+        if code == StatusCode::FORBIDDEN {
+            self.standing.forbid(asked.clone());
+        } else if code.is_success() {
+            self.standing.allow(asked);
+            if asked.verb == WATCH
+                && let Some(kind) = kind_of(asked)
+                && let Some(lapse) = self.standing.follows(kind)
+            {
+                info!(kind, after = ?lapse, "watching again");
             }
-            Some(code) if code.is_server_error() => self.is_troubled(),
-            Some(code) => {
-                self.refused();
-                if let Some(asked) = asked.filter(|_| code == StatusCode::FORBIDDEN) {
-                    self.standing.forbid(asked.clone());
-                }
-            }
-            None => self.lose(),
         }
     }
 }
@@ -325,8 +226,6 @@ where
 mod tests {
     use std::time::Duration;
 
-    use futures::FutureExt as _;
-
     use super::*;
 
     #[test]
@@ -352,40 +251,6 @@ mod tests {
 
     fn list() -> Right {
         right_for(&Method::GET, &"/api/v1/nodes".parse().unwrap()).unwrap()
-    }
-
-    /// Whether answers with these codes wake a task that waits for the return; 0 is no answer.
-    fn is_woken(before: &[u16], answers: &[u16]) -> bool {
-        let contact = Contact::default();
-        let note = |codes: &[u16]| {
-            for code in codes {
-                contact.note(Some(&list()), StatusCode::from_u16(*code).ok());
-            }
-        };
-        note(before);
-        let mut returns = std::pin::pin!(contact.returns(contact.n_returns()));
-        assert!(returns.as_mut().now_or_never().is_none());
-        note(answers);
-        returns.now_or_never().is_some()
-    }
-
-    #[tokio::test]
-    async fn an_answer_after_none_wakes_and_a_success_after_trouble() {
-        for (before, answers, woken) in [
-            (&[200][..], &[200, 201][..], false),
-            (&[0], &[200], true),
-            (&[503], &[201], true),
-            (&[200], &[500, 200], true),
-            (&[0], &[403], true),
-            (&[0], &[429], true),
-            (&[0], &[503], true),
-            (&[0, 503], &[200], true),
-            (&[503], &[403, 404, 409, 410, 422, 429, 503], false),
-            (&[403, 404, 410, 429], &[200], false),
-            (&[0, 200], &[200], false),
-        ] {
-            assert_eq!(is_woken(before, answers), woken, "{before:?} {answers:?}");
-        }
     }
 
     #[test]

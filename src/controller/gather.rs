@@ -242,7 +242,6 @@ impl<'a> Lister<'a> {
         let deadline = self.began + self.time_limit;
         let mut retries = Retries::default();
         loop {
-            retries.begins(&self.clients.contact);
             // In a box: four of them are polled at a time.
             let error = match tokio::time::timeout_at(deadline, Box::pin(read())).await {
                 Ok(Ok(found)) => return Ok(found),
@@ -252,12 +251,12 @@ impl<'a> Lister<'a> {
             if error.is_final() {
                 return Err(error).with_context(|| format!("can't {action}"));
             }
-            let rest = retries.failed(error.asked_wait(), &self.clients.contact);
-            if Instant::now() + rest.wait >= deadline {
+            let wait = retries.failed(error.asked_wait());
+            if Instant::now() + wait >= deadline {
                 return Err(error).with_context(|| format!("can't {action} within {limit}"));
             }
-            warn!(%error, retry_in = ?rest.wait, "can't {action} yet");
-            retries.rest(rest, &self.clients.contact).await;
+            warn!(%error, retry_in = ?wait, "can't {action} yet");
+            tokio::time::sleep(wait).await;
         }
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tower::util::MapResponseLayer;
 use tracing::{debug, info, warn};
 
+use super::backoff;
 use super::client::{FIELD_MANAGER, post_params};
 use super::clock::Clock;
 use super::contact::{Contact, Observe};
@@ -167,8 +168,8 @@ enum Answer {
     Is(Option<Box<DynamicObject>>),
     /// The Lease is not as it was when the request was decided.
     Moved,
-    /// The server refused, or did not answer in time.
-    Failed(String),
+    /// The server refused, or did not answer in time: why, and the wait that it asks for.
+    Failed(String, Option<Duration>),
 }
 
 type Request = Pin<Box<dyn Future<Output = (Sent, Answer)> + Send>>;
@@ -342,7 +343,6 @@ impl Part {
     }
 
     fn answered(&mut self, sent: Sent, answer: Answer) {
-        let timing = self.election.timing;
         match answer {
             Answer::Is(lease) => {
                 self.own.is_unsettled = false;
@@ -356,7 +356,7 @@ impl Part {
                     } else {
                         // A webhook may change the written Lease; without a rest each write would follow the last at
                         // once.
-                        self.rests_until = applied.at + timing.retry_period();
+                        self.rests_until = applied.at + self.retry_interval();
                         let why = "the server accepts it and stores another: a webhook or another process changes it";
                         self.telemetry.standing.lease_failed(why.to_owned());
                     }
@@ -371,24 +371,30 @@ impl Part {
                     let why =
                         "each write conflicts (409): another process changes it, or a webhook refuses it";
                     self.telemetry.standing.lease_failed(why.to_owned());
-                    self.rests_until = sent.at + timing.retry_period();
+                    self.rests_until = sent.at + self.retry_interval();
                 }
             }
-            Answer::Failed(why) => {
+            Answer::Failed(why, asked) => {
                 self.telemetry.standing.lease_failed(why.clone());
                 if self.has_complained {
                     debug!(why, "request for Lease {NAME} failed");
                 } else {
-                    warn!(why, "request for Lease {NAME} failed; retrying every {:?}", timing.retry_period());
+                    warn!(why, "request for Lease {NAME} failed; retrying every {:?}", self.retry_interval());
                     self.has_complained = true;
                 }
-                self.rests_until = sent.at + timing.retry_period();
+                self.rests_until =
+                    (sent.at + self.retry_interval()).max(self.now() + asked.unwrap_or_default());
                 if sent.renewal.is_some() {
                     self.own.is_unsettled = true;
                     self.in_doubt = Some(sent);
                 }
             }
         }
+    }
+
+    /// The time between two requests that fail in a row.
+    fn retry_interval(&self) -> Duration {
+        self.election.timing.retry_period().min(backoff::LONGEST)
     }
 
     /// Whether the latest version of the Lease is the one that this request has written.
@@ -444,11 +450,12 @@ impl Part {
                 {
                     Answer::Moved
                 }
-                Ok(Err(kube::Error::Api(status))) => {
-                    Answer::Failed(format!("{} ({})", status.message, status.code))
-                }
-                Ok(Err(error)) => Answer::Failed(error.to_string()),
-                Err(_) => Answer::Failed(format!("no answer within {limit:?}")),
+                Ok(Err(kube::Error::Api(status))) => Answer::Failed(
+                    format!("{} ({})", status.message, status.code),
+                    retry_after::asked_for(&status),
+                ),
+                Ok(Err(error)) => Answer::Failed(error.to_string(), None),
+                Err(_) => Answer::Failed(format!("no answer within {limit:?}"), None),
             };
             (sent, answer)
         })

@@ -164,12 +164,10 @@ impl<V: SideKind> SideWatch<V> {
     }
 
     async fn follow_for_ever(&self, watches: &Watches, input: fn(News<V>) -> Input) {
-        let contact = &watches.clients.contact;
-        contact.standing.starts_to_follow(self.kind);
+        watches.clients.contact.standing.starts_to_follow(self.kind);
         let told = Told::NothingUntil(Instant::now() + PATIENCE);
         let mut following = Following { watches, input, retries: Retries::default(), told, n_unknown: 0 };
         'places: loop {
-            following.retries.begins(contact);
             let places = match self.source.places(&watches.clients).await {
                 Ok(places) => places,
                 Err(error) => {
@@ -202,13 +200,11 @@ impl<V: SideKind> SideWatch<V> {
     /// Follows them at one place, until that needs a new start.
     async fn follow_at(&self, api: &Api<SideWatched<V>>, following: &mut Following<'_, V>) -> End {
         let watches = following.watches;
-        let contact = &watches.clients.contact;
         let mut config = watcher::Config::default().page_size(PAGE_SIZE).timeout(WATCH_SECONDS);
         config.label_selector = self.selector.map(str::to_owned);
         let mut events = watcher(api.clone(), config).boxed();
         let mut listed = Vec::new();
         loop {
-            following.retries.begins(contact);
             let news = match events.try_next().await {
                 Ok(None) => return End::Unheard,
                 // Every list starts with `Init`, even one that fails.
@@ -228,8 +224,7 @@ impl<V: SideKind> SideWatch<V> {
                 Ok(Some(Event::Delete(object))) => object.into_value().map(News::Deleted),
                 Err(error) if is_unknown(answer(&error)) => return End::Unknown(error),
                 Err(error) if has_expired(&error) => {
-                    let rest = watches.expired(self.kind, &error, &mut following.retries);
-                    following.retries.rest(rest, contact).await;
+                    tokio::time::sleep(watches.expired(self.kind, &error, &mut following.retries)).await;
                     return End::Expired;
                 }
                 Err(error) => {
@@ -259,7 +254,7 @@ impl<V: SideKind> SideWatch<V> {
         following: &mut Following<'_, V>,
     ) -> bool {
         let watches = following.watches;
-        let rest = watches.failed(self.kind, what, error, answer, &mut following.retries);
+        let wait = watches.failed(self.kind, what, error, answer, &mut following.retries);
         if let Told::NothingUntil(end) = following.told
             && (self.is_lasting(answer) || Instant::now() >= end)
         {
@@ -271,7 +266,7 @@ impl<V: SideKind> SideWatch<V> {
                 return false;
             }
         }
-        following.retries.rest(rest, &watches.clients.contact).await;
+        tokio::time::sleep(wait).await;
         true
     }
 
@@ -288,7 +283,7 @@ impl<V: SideKind> SideWatch<V> {
     async fn are_none(&self, following: &mut Following<'_, V>) -> bool {
         let watches = following.watches;
         following.n_unknown = following.n_unknown.saturating_add(1);
-        let rest = watches.undefined(self.kind, &mut following.retries);
+        let wait = watches.undefined(self.kind, &mut following.retries);
         let is_news = match following.told {
             Told::NothingUntil(_) => true,
             Told::Some => following.n_unknown >= UNKNOWN_TIMES,
@@ -300,7 +295,7 @@ impl<V: SideKind> SideWatch<V> {
                 return false;
             }
         }
-        following.retries.rest(rest, &watches.clients.contact).await;
+        tokio::time::sleep(wait).await;
         true
     }
 }

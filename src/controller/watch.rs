@@ -15,9 +15,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::backoff::{Rest, Retries};
+use super::backoff::Retries;
 use super::client::{Clients, PAGE_SIZE, ReadError, WATCH_SECONDS, words_of_answer};
-use super::contact::Contact;
 use super::events::Events;
 use super::forbidden;
 use super::input::Input;
@@ -31,9 +30,6 @@ use crate::wire::watched::{Watched, Wire};
 /// How often it is checked whether the store went back. This alone notices a server that sends nothing any more, and
 /// well within the time after which the controller counts as not ready.
 const GUARD_INTERVAL: Duration = Duration::from_secs(20);
-/// The pause between two small lists that ask whether a silent server answers again. All others wait for as long as
-/// their back-off says. So this alone bounds how late its return is noticed, at the cost of one small list.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The parts that the watches share.
 #[derive(Clone)]
@@ -67,7 +63,6 @@ impl Watches {
         let mut listed: Vec<Object> = Vec::new();
         let mut at_least = None;
         loop {
-            retries.begins(&self.clients.contact);
             let Some(event) = events.next().await else { return Ok(()) };
             let observation = match event {
                 Ok(Event::Init) => {
@@ -105,8 +100,7 @@ impl Watches {
                             name = object.name(),
                             "the watch sent a deletion with a version that is no number; listing again"
                         );
-                        let rest = retries.expired();
-                        retries.rest(rest, &self.clients.contact).await;
+                        tokio::time::sleep(retries.expired()).await;
                         // The world can't order such a deletion among other news. A list shows that the object is gone.
                         events = watcher(api.clone(), config.clone()).boxed();
                         continue;
@@ -114,17 +108,16 @@ impl Watches {
                     Observation::Deleted { kind: W::KIND, name: object.name(), revision }
                 }
                 Err(error) if has_expired(&error) => {
-                    let rest = self.expired(W::KIND.as_str(), &error, &mut retries);
-                    retries.rest(rest, &self.clients.contact).await;
+                    tokio::time::sleep(self.expired(W::KIND.as_str(), &error, &mut retries)).await;
                     // By itself the stream lists again only where a watch that had started expires.
                     events = watcher(api.clone(), config.clone()).boxed();
                     continue;
                 }
                 Err(error) => {
                     self.metrics.watch_failed(W::KIND);
-                    let rest =
+                    let wait =
                         self.failed(W::KIND.as_str(), "watch failed", &error, answer(&error), &mut retries);
-                    retries.rest(rest, &self.clients.contact).await;
+                    tokio::time::sleep(wait).await;
                     if !W::GROUP.is_empty() {
                         // A store is restored while its servers are down, and a watch that continues afterwards may
                         // be silent.
@@ -144,15 +137,14 @@ impl Watches {
     async fn revision<W: Wire>(&self) -> anyhow::Result<Revision<W::Store>> {
         let mut retries = Retries::default();
         loop {
-            retries.begins(&self.clients.contact);
             match self.clients.revision::<W>(&self.timeline).await {
                 Ok(revision) => return Ok(revision),
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),
                 Err(error) => {
                     self.metrics.watch_failed(W::KIND);
-                    let rest =
+                    let wait =
                         self.failed(W::KIND.as_str(), "list failed", &error, error.answer(), &mut retries);
-                    retries.rest(rest, &self.clients.contact).await;
+                    tokio::time::sleep(wait).await;
                 }
             }
         }
@@ -166,54 +158,47 @@ impl Watches {
         error: &dyn std::fmt::Display,
         answer: Option<&Status>,
         retries: &mut Retries,
-    ) -> Rest {
-        let contact @ Contact { standing, .. } = &self.clients.contact;
-        if answer.is_none() {
-            // A watch that is cut off had an answer before, so the contact has not noted the loss.
-            contact.lose();
-        }
-        let rest = retries.failed(answer.and_then(retry_after::asked_for), contact);
+    ) -> Duration {
+        let standing = &self.clients.contact.standing;
+        let wait = retries.failed(answer.and_then(retry_after::asked_for));
         // kube's errors show a whole `Status`.
         let error = answer.map_or_else(|| error.to_string(), words_of_answer);
         let not_followed_for = standing.lapsed(kind, error.clone());
-        warn!(kind, error, retry_in = ?rest.wait, ?not_followed_for, "{what}");
+        warn!(kind, error, retry_in = ?wait, ?not_followed_for, "{what}");
         if let Some(event) = forbidden::event_of_reads(standing) {
             self.events.tell(event);
         }
-        rest
+        wait
     }
 
     /// The server does not know a kind, and so there is no object of it: how long to wait before it is asked again.
-    pub(super) fn undefined(&self, kind: &'static str, retries: &mut Retries) -> Rest {
-        let rest = retries.failed(None, &self.clients.contact);
+    pub(super) fn undefined(&self, kind: &'static str, retries: &mut Retries) -> Duration {
+        let wait = retries.failed(None);
         self.clients.contact.standing.follows(kind);
-        debug!(kind, retry_in = ?rest.wait, "the server does not know this kind: is its CRD installed?");
-        rest
+        debug!(kind, retry_in = ?wait, "the server does not know this kind: is its CRD installed?");
+        wait
     }
 
     /// A watch has expired, as after an outage: how long to wait before the next list.
-    pub(super) fn expired(&self, kind: &'static str, error: &watcher::Error, retries: &mut Retries) -> Rest {
-        let rest = retries.expired();
+    pub(super) fn expired(
+        &self,
+        kind: &'static str,
+        error: &watcher::Error,
+        retries: &mut Retries,
+    ) -> Duration {
+        let wait = retries.expired();
         let not_followed_for = self.clients.contact.standing.lapsed(kind, error.to_string());
-        info!(kind, %error, list_in = ?rest.wait, ?not_followed_for, "the watch expired: listing again");
-        rest
+        info!(kind, %error, list_in = ?wait, ?not_followed_for, "the watch expired: listing again");
+        wait
     }
 
     /// Checks three times per minute whether the store went back (safety rule 8). The watches may not notice: a watch
     /// from a revision that the store no longer knows is silent.
-    ///
-    /// While the server does not answer it asks more often, and its first answer cuts the back-off of all others
-    /// short.
     pub async fn guard_timeline<W: Wire>(self) -> anyhow::Result<()> {
         let stop = self.stop.clone();
         let guard = async {
-            let contact = &self.clients.contact;
             loop {
-                tokio::select! {
-                    biased;
-                    () = tokio::time::sleep(GUARD_INTERVAL) => {}
-                    () = async { contact.is_lost().await; tokio::time::sleep(PROBE_INTERVAL).await } => {}
-                }
+                tokio::time::sleep(GUARD_INTERVAL).await;
                 if let Err(ReadError::StoreRewound(error)) = self.clients.revision::<W>(&self.timeline).await
                 {
                     return Err(error.into());
@@ -256,7 +241,6 @@ where
     S: futures::Stream<Item = Result<Event<K>, watcher::Error>> + Unpin,
 {
     loop {
-        retries.begins(&watches.clients.contact);
         match events.try_next().await {
             Ok(event) => {
                 // Every list starts with `Init`, even one that fails.
@@ -266,13 +250,13 @@ where
                 return event;
             }
             Err(error) => {
-                let rest = if has_expired(&error) {
+                let wait = if has_expired(&error) {
                     *events = begin();
                     watches.expired(kind, &error, retries)
                 } else {
                     watches.failed(kind, "watch failed", &error, answer(&error), retries)
                 };
-                retries.rest(rest, &watches.clients.contact).await;
+                tokio::time::sleep(wait).await;
             }
         }
     }

@@ -15,15 +15,15 @@ use crate::support::rig::{Rig, under_oracle};
 /// For each wait that is not the subject of a test, on a machine that may be busy with other tests.
 const SOON: Duration = Duration::from_secs(60);
 
-/// The seconds without the API server. The back-off of a watch has grown to 12.8 s by then.
+/// The seconds without the API server. The back-off of a watch has grown to its longest wait by then.
 const OUTAGE: u64 = 13;
 
 /// The watched kinds; each `ConfigMap` by its name.
 const FOLLOWED: [&str; 6] =
     ["Node", "CiliumNode", "NodeIPPool", "NodeIPBlock", "ConfigMap", "ConfigMap cilium-node-ipam"];
 
-/// The maximum time until every watch works again, after a newly started process has its watches: a second until the
-/// next attempt, and a list.
+/// The maximum time until every watch works again, after a newly started process has its watches: 5 s until the next
+/// attempt, and a list.
 const RECOVERY: Duration = Duration::from_secs(8);
 
 /// The rig starts the server when the test asks for it, so the outage lasts until the controller has reported it for
@@ -50,7 +50,7 @@ async fn everything_is_followed_soon_after_an_outage() -> Result<()> {
     .await
 }
 
-/// Prints the time for `docs/performance.md`. By then each watch waits 20 s after a failure.
+/// Prints the time for `docs/performance.md`. By then each watch waits 5 s after a failure.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_joins_as_the_server_comes_back_gets_its_block() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

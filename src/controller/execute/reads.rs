@@ -90,7 +90,6 @@ impl Executor {
         let params = ListParams::default().fields(selector);
         let mut retries = Retries::default();
         loop {
-            retries.begins(&self.clients.contact);
             match self.clients.list::<W>(&params, &self.timeline).await {
                 Ok(found) => return Ok(found),
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),
@@ -107,9 +106,9 @@ impl Executor {
                             Purpose::Outcome(place) => place.step_aside(),
                         }
                     }
-                    let rest = retries.failed(error.asked_wait(), &self.clients.contact);
-                    warn!(kind = W::KIND.as_str(), selector, %error, retry_in = ?rest.wait, "read failed");
-                    retries.rest(rest, &self.clients.contact).await;
+                    let wait = retries.failed(error.asked_wait());
+                    warn!(kind = W::KIND.as_str(), selector, %error, retry_in = ?wait, "read failed");
+                    tokio::time::sleep(wait).await;
                 }
             }
         }

@@ -21,6 +21,8 @@ struct Server {
     loses_answer: bool,
     /// Every write is refused, as by a webhook.
     refuses: bool,
+    /// Every request gets this answer, as while the server starts.
+    answers: Option<(u16, Value)>,
     n_writes: usize,
     n_reads: usize,
 }
@@ -28,6 +30,9 @@ struct Server {
 impl Server {
     /// The code and body of the answer; `None` where none comes.
     fn answer(&mut self, method: &Method, body: Option<Value>) -> Option<(u16, Value)> {
+        if let Some(answer) = self.answers.clone() {
+            return Some(answer);
+        }
         let Some(mut written) = body else {
             self.n_reads += 1;
             return Some(self.lease.clone().map_or_else(|| status(404, "NotFound"), |lease| (200, lease)));
@@ -207,6 +212,40 @@ async fn a_lead_without_renewals_ends_at_its_deadline_and_the_loop_hears_of_it()
     candidate.server().refuses = false;
     candidate.pass(3 * SECOND).await;
     assert!(candidate.lead.holds(), "it does not lead again");
+}
+
+/// It answers 503 while its paths are not installed, then 429 while its stores initialize.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_returns_is_used_again_within_six_seconds() {
+    let candidate = Candidate::start(Server::default());
+    candidate.pass(SECOND).await;
+    for asked in [1, 4] {
+        assert!(candidate.lead.holds());
+        candidate.server().answers = Some(status(503, "ServiceUnavailable"));
+        candidate.pass(20 * SECOND).await;
+        assert!(!candidate.lead.holds());
+        let (code, mut initializing) = status(429, "TooManyRequests");
+        initializing["details"] = json!({"retryAfterSeconds": asked});
+        candidate.server().answers = Some((code, initializing));
+        candidate.pass(5 * SECOND).await;
+        candidate.server().answers = None;
+        candidate.pass(6 * SECOND).await;
+    }
+    assert!(candidate.lead.holds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_the_server_asks_for_is_kept() {
+    let candidate = Candidate::start(Server::default());
+    let (code, mut busy) = status(429, "TooManyRequests");
+    busy["details"] = json!({"retryAfterSeconds": 20});
+    candidate.server().answers = Some((code, busy));
+    candidate.pass(SECOND).await;
+    candidate.server().answers = None;
+    candidate.pass(18 * SECOND).await;
+    assert_eq!(candidate.server().n_reads, 0);
+    candidate.pass(3 * SECOND).await;
+    assert!(candidate.lead.holds());
 }
 
 #[tokio::test(start_paused = true)]
