@@ -72,7 +72,8 @@ impl Proposal {
                     | Wait::Linux
                     | Wait::Answer
                     | Wait::Pause
-                    | Wait::Interval,
+                    | Wait::Interval
+                    | Wait::FormerUse,
                 )
                 | Verdict::AtRest => {}
             }

@@ -63,7 +63,8 @@ impl Wait {
             | Self::Lead
             | Self::Deletion
             | Self::Completion
-            | Self::Use => Patience::Within(DONE_WITHIN),
+            | Self::Use
+            | Self::FormerUse => Patience::Within(DONE_WITHIN),
             Self::FormerMode => Patience::Within(READS_APART.saturating_add(DONE_WITHIN)),
             Self::Initialization => Patience::Within(INITIALIZATION.saturating_add(DONE_WITHIN)),
             Self::Request => Patience::Within(REQUESTS_WITHIN),

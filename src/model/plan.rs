@@ -120,6 +120,8 @@ pub enum Lasting {
     FormerModeOver,
     /// Its known use says that it needs more blocks, and its agent has not reported its use.
     GrowthAwaitsUse,
+    /// Its agent has reported its need, and has not removed the use of a former mode from its CiliumNode.
+    FormerUseRemains,
 }
 
 impl Lasting {
@@ -136,7 +138,8 @@ impl Lasting {
             | Self::NothingRequested
             | Self::Uninitialized
             | Self::FormerModeOver
-            | Self::GrowthAwaitsUse => false,
+            | Self::GrowthAwaitsUse
+            | Self::FormerUseRemains => false,
         }
     }
 }
@@ -218,6 +221,8 @@ pub enum Wait {
     FormerMode,
     /// Its agent reports which addresses it uses.
     Use,
+    /// Its agent removes the use of a former mode from its CiliumNode.
+    FormerUse,
 }
 
 impl fmt::Display for Wait {
@@ -252,6 +257,9 @@ impl fmt::Display for Wait {
                 f.write_str("its pods may have addresses of the mode in which its agent ran before")
             }
             Self::Use => f.write_str("its agent has not reported which addresses it uses"),
+            Self::FormerUse => {
+                f.write_str("its agent is about to remove the use of its former mode from its CiliumNode")
+            }
         }
     }
 }
@@ -393,7 +401,13 @@ impl NodePlan {
                 | Wait::Completion
                 | Wait::FormerMode
                 | Wait::Use => true,
-                Wait::Mode | Wait::Thaw | Wait::Lead | Wait::Answer | Wait::Pause | Wait::Interval => false,
+                Wait::Mode
+                | Wait::Thaw
+                | Wait::Lead
+                | Wait::Answer
+                | Wait::Pause
+                | Wait::Interval
+                | Wait::FormerUse => false,
             },
             // A CiliumNode is created only where there is nothing else to see.
             Verdict::Act(ref requests) => {

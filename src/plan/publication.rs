@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::abandoned;
-use super::draft::{Draft, NEXT, Step, act};
+use super::draft::{Draft, NEXT, REST, Step, act};
 use super::facts::Facts;
 use super::publishable::{NotPublishable, describe_overlaps};
 use super::subject::Subject;
@@ -21,6 +21,10 @@ use crate::publisher::remember;
 /// The maximum time before the next usage query to an agent that has answered and shows no use. Every agent of the
 /// cluster receives each query, its answer and its removal.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10 * 60);
+
+/// How long an agent may take for two updates in a row. The longer time is for its client, which limits its rate. An agent
+/// before 1.20 never removes the use of a former mode, and does not need to.
+const FORMER_USE_REMAINS: Duration = Duration::from_secs(5);
 
 /// Drops queries that would prove a block absent if the last patch of the CiliumNode was too recent. Then the plan
 /// waits.
@@ -123,6 +127,19 @@ impl<'a> Subject<'a> {
     /// not make us write them again at once.
     pub(super) fn is_too_soon(&self, draft: &mut Draft) -> bool {
         is_too_soon(self, draft)
+    }
+
+    /// The first publication waits for an update of the agent that it would make fail.
+    pub(super) fn await_former_use(&self, draft: &mut Draft) -> Step {
+        if !self.publisher.is_about_to_write(self.carrier) {
+            return NEXT;
+        }
+        let since = draft.note_lasting_since(self.world, Lasting::FormerUseRemains);
+        if !draft.waits_until(since + FORMER_USE_REMAINS) {
+            return NEXT;
+        }
+        draft.wait_for(Wait::FormerUse);
+        REST
     }
 
     /// The removal of a usage query that is answered and no longer needed.

@@ -115,6 +115,7 @@ impl<'a> Subject<'a> {
             return NEXT;
         }
         self.await_new_primaries(draft)?;
+        self.await_former_use(draft)?;
         act(self.publish(draft, publishable).into_iter().collect())?;
         REST
     }

@@ -186,6 +186,12 @@ pub trait CiliumMode: fmt::Display {
     /// How many addresses of a share the agent of this carrier needs before it can start.
     fn minimum_for_start(&self, carrier: Carrier<'_>, share: &Share) -> u128;
 
+    /// Whether the agent of this carrier, which has no block of ours yet, is about to update it once more. A patch before
+    /// that makes its update fail.
+    fn is_about_to_write(&self, _carrier: Carrier<'_>) -> bool {
+        false
+    }
+
     /// The number of addresses in use in these blocks of one share. Unknown use counts as zero. Other blocks of the
     /// carrier may count as well, except those in `ours`, the blocks of all claims of the node.
     fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim], ours: &BTreeSet<Cidr>)

@@ -109,6 +109,33 @@ fn an_agent_that_does_not_take_part_gets_nothing_until_it_is_upgraded() {
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a under default");
 }
 
+/// The agent removes the use of crd mode after it has reported its need, and a conflict would cost it a minute.
+#[test]
+fn the_first_publication_waits_for_the_agent_to_remove_the_use_of_crd_mode() {
+    let waits = "waits: its agent is about to remove the use of its former mode from its CiliumNode";
+    let mut cluster = cluster(&format!("{ONE}\nciliumnode a @90 used=10.0.0.1/32"));
+    // The agent still runs in crd mode.
+    cluster.expect_for(60, "a", "nothing");
+    cluster.observe("ciliumnode a @95 need=8 used=10.0.0.1/32");
+    cluster.expect("a", waits);
+    cluster.observe("ciliumnode a @101 need=8 used=0");
+    cluster.expect("a", "read the claims of node a");
+
+    // An agent before 1.20 never removes it.
+    cluster = self::cluster(&format!("{ONE}\nciliumnode a @90 need=8 used=10.0.0.1/32"));
+    cluster.expect_for(4, "a", waits);
+    cluster.pass(1);
+    assert_eq!(cluster.world.next_node().map(NodeName::as_str), Some("a"), "time alone wakes it");
+    assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28] {}");
+
+    // A node that is served does not wait.
+    let served = format!("{TWO}\nciliumnode a @90 need=20 has=10.0.0.0/28 used=10.0.0.1/32");
+    assert_eq!(
+        written(&self::cluster(&served), "a"),
+        "default [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"default\"}"
+    );
+}
+
 /// Without pre-allocation an agent requests nothing before it has addresses.
 #[test]
 fn an_agent_that_requests_nothing_is_a_finding_after_a_minute() {

@@ -196,6 +196,13 @@ impl CiliumMode for MultiPool {
         u128::from(needed(carrier, share) > 0)
     }
 
+    /// An agent that ran in crd mode before reports its need, and then removes `status.ipam.used`. If that update meets a
+    /// conflict, the agent tries again a minute later, and starts no pod meanwhile.
+    fn is_about_to_write(&self, carrier: Carrier<'_>) -> bool {
+        let Some(cilium_node) = carrier.cilium_node() else { return false };
+        reports_need(&cilium_node.pools) && cilium_node.crd.used.as_ref().is_some_and(|used| !used.is_empty())
+    }
+
     /// The need of the agent counts as used.
     fn demand(
         &self,
