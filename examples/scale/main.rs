@@ -7,7 +7,9 @@
 #[path = "../../tests/it/support/mod.rs"]
 mod support;
 
-use std::collections::BTreeSet;
+mod audience;
+
+use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,10 +19,12 @@ use clap::Parser;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::json;
 
+use crate::audience::{Audience, Heard};
 use crate::support::cluster::Cluster;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::controller::{Controller, command};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::preparation::create_default_pool;
 use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::views::Published;
 
@@ -55,6 +59,22 @@ struct Args {
     /// Measure only a scrape of `/metrics` of a controller that serves all nodes.
     #[arg(long)]
     scrape: bool,
+
+    /// Measure what the API server and as many watchers of CiliumNodes bear while all nodes are served.
+    #[arg(long, value_name = "N", conflicts_with_all = ["status", "scrape"])]
+    watchers: Option<u16>,
+
+    /// The mode of Cilium, with --watchers.
+    #[arg(long, value_name = "MODE", default_value = "crd", value_parser = ["crd", "multi-pool", "cluster-pool"])]
+    mode: String,
+
+    /// The prefix length of a node's block, with --watchers.
+    #[arg(long, value_name = "N", default_value_t = 28, value_parser = clap::value_parser!(u8).range(24..=28))]
+    block_size: u8,
+
+    /// More flags of the controller, separated by spaces, with --watchers.
+    #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
+    flags: String,
 }
 
 /// How often `/metrics` is read.
@@ -117,6 +137,9 @@ async fn main() -> Result<()> {
         );
         return Ok(());
     }
+    if let Some(n_watchers) = args.watchers {
+        return watched(&names, usize::from(n_watchers), &args).await;
+    }
     println!("{} nodes, one block each: two writes per node", names.len());
     println!(
         "| writes | ready | all served | nodes per second | ready again | peak memory | of it program | CPU per node | per decision |"
@@ -163,14 +186,7 @@ async fn run(names: &[String], n_pools: u16, delay: Duration) -> Result<Measured
         .map(|(number, name)| NodeSpec::new(name).label("pool", &pool_of(number)))
         .collect();
     cluster.create_nodes(&nodes).await?;
-    stream::iter(names)
-        .map(async |name| {
-            let object = Kind::CiliumNode.object(name, json!({"spec": {"ipam": {}}}));
-            cluster.create(&object, Kind::CiliumNode).await.map(drop)
-        })
-        .buffer_unordered(PARALLEL)
-        .try_collect::<()>()
-        .await?;
+    create_cilium_nodes(&cluster, names).await?;
     // Each pool has 4096 blocks, and one pool alone has enough for all nodes.
     let ranges = if n_pools == 1 { vec!["10.0.0.0/12".to_owned()] } else { ranges(n_pools) };
     stream::iter(ranges.iter().enumerate())
@@ -183,14 +199,7 @@ async fn run(names: &[String], n_pools: u16, delay: Duration) -> Result<Measured
         .try_collect::<()>()
         .await?;
 
-    let served = Arc::new(Mutex::new(BTreeSet::new()));
-    let listener = Arc::clone(&served);
-    cluster.cache().subscribe(Box::new(move |kind, name, object| {
-        let shows = |object: &Arc<_>| !Published::of(object).pod_cidrs.is_empty();
-        if kind == Kind::CiliumNode && object.is_some_and(shows) {
-            listener.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
-        }
-    }));
+    let served = served_from_now(&cluster);
     // Both runs pass the proxy, so that only the delay differs.
     let proxy = Proxy::start(&control_plane, cluster.bell.clone()).await?;
     let _late = [(Verb::Create, Kind::Block), (Verb::Patch, Kind::CiliumNode)]
@@ -228,6 +237,165 @@ async fn run(names: &[String], n_pools: u16, delay: Duration) -> Result<Measured
         status,
         scrape,
     })
+}
+
+/// The CiliumNodes of agents that wait for their first addresses.
+async fn create_cilium_nodes(cluster: &Cluster, names: &[String]) -> Result<()> {
+    let ipam = if cluster.ipam == "multi-pool" {
+        json!({"pools": {"requested": [{"pool": "default", "needed": {"ipv4-addrs": 8}}]}})
+    } else {
+        json!({})
+    };
+    stream::iter(names)
+        .map(async |name| {
+            let object = Kind::CiliumNode.object(name, json!({"spec": {"ipam": ipam}}));
+            cluster.create(&object, Kind::CiliumNode).await.map(drop)
+        })
+        .buffer_unordered(PARALLEL)
+        .try_collect()
+        .await
+}
+
+/// When each node is first seen served, by the watch of this program.
+fn served_from_now(cluster: &Cluster) -> Arc<Mutex<BTreeMap<String, Instant>>> {
+    let served = Arc::new(Mutex::new(BTreeMap::new()));
+    let listener = Arc::clone(&served);
+    cluster.cache().subscribe(Box::new(move |kind, name, object| {
+        let shows = |object: &Arc<_>| !Published::of(object).pod_cidrs.is_empty();
+        if kind == Kind::CiliumNode && object.is_some_and(shows) {
+            let mut served = listener.lock().unwrap_or_else(PoisonError::into_inner);
+            served.entry(name.to_owned()).or_insert_with(Instant::now);
+        }
+    }));
+    served
+}
+
+/// Serves all nodes while watchers receive every event, and prints what that costs.
+///
+/// Not every watcher is of the audience: the controller, this program and its oracle have one each.
+async fn watched(names: &[String], n_watchers: usize, args: &Args) -> Result<()> {
+    let ipam = ["crd", "multi-pool", "cluster-pool"].into_iter().find(|mode| *mode == args.mode);
+    let ipam = ipam.context("clap allows no other")?;
+    let control_plane = ControlPlane::start(Options { ipam, ..Options::default() }).await?;
+    let families = control_plane.options.families;
+    let mut cluster =
+        Cluster::start(control_plane.admin.clone(), families, control_plane.alarm.clone()).await?;
+    cluster.ipam = ipam;
+    eprintln!("making {} nodes", names.len());
+    cluster.create_nodes(&names.iter().map(NodeSpec::new).collect::<Vec<_>>()).await?;
+    create_cilium_nodes(&cluster, names).await?;
+    if ipam == "multi-pool" {
+        create_default_pool(&cluster.client, args.block_size).await?;
+    }
+    eprintln!("gathering {n_watchers} watchers");
+    let audience = Audience::gather(&control_plane, n_watchers).await?;
+    let flags: Vec<&str> = AS_INSTALLED.into_iter().chain(args.flags.split_whitespace()).collect();
+    let controller = Controller::start_ready(&control_plane, &flags).await?;
+    let served = served_from_now(&cluster);
+    let pid = api_server(&control_plane)?;
+    audience.count_from_now();
+    let (cpu, began) = (seconds_of_cpu(pid)?, Instant::now());
+    cluster.create_pool(&PoolSpec::new("default").ipv4(args.block_size, &["10.0.0.0/8"])).await?;
+    let served_at = || served.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    cluster
+        .wait_until("all nodes to be served", PATIENCE, async || Ok(served_at().len() == names.len()))
+        .await?;
+    let all_served = began.elapsed();
+    let cpu = seconds_of_cpu(pid)? - cpu;
+    let n_observed = names.len() * audience.heard(n_watchers)?.observers;
+    // A watch that was cut may have been between two lists when a node was served; its observer sees that node never.
+    let mut patience = 100;
+    while audience.n_seen() < n_observed && patience > 0 {
+        patience -= 1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let heard = audience.heard(n_watchers)?;
+    let memory = memory(Some(pid))?;
+    let times: Vec<Instant> = served_at().into_values().collect();
+    print_watched(began, all_served, cpu, &memory, &heard, &times);
+    controller.sigkill().await?;
+    drop(audience);
+    control_plane.assert_clean().await
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of one run")]
+fn print_watched(
+    began: Instant,
+    all_served: Duration,
+    cpu: f64,
+    memory: &Memory,
+    heard: &Heard,
+    served: &[Instant],
+) {
+    let (seconds, n_nodes) = (all_served.as_secs_f64(), served.len() as f64);
+    let quantiles = |times: &[Instant]| {
+        let mut times: Vec<f64> = times.iter().map(|at| (*at - began).as_secs_f64()).collect();
+        times.sort_by(f64::total_cmp);
+        let at = |percent: usize| times.get((times.len() * percent / 100).min(times.len().saturating_sub(1)));
+        [50, 99].map(|percent| at(percent).map_or_else(|| "-".to_owned(), |time| format!("{time:.1} s")))
+    };
+    let ([served_50, served_99], [seen_50, seen_99]) = (quantiles(served), quantiles(&heard.seen));
+    let (events, bytes) = (heard.events as f64, heard.bytes as f64);
+    println!(
+        "| nodes/s | events/s | MiB/s | events per node | KiB per event | API server CPU | its memory | cut | lists | served p50, p99 | seen p50, p99 |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    println!(
+        "| {:.0} | {:.0} | {:.1} | {:.0} | {:.1} | {cpu:.1} s in {seconds:.1} s | {} | {} | {} | {served_50}, \
+         {served_99} | {seen_50}, {seen_99} |",
+        n_nodes / seconds,
+        events / seconds,
+        bytes / seconds / 1024.0 / 1024.0,
+        events / n_nodes,
+        if heard.events == 0 { 0.0 } else { bytes / events / 1024.0 },
+        mebibytes(memory.peak),
+        heard.cuts,
+        heard.lists,
+    );
+}
+
+/// The process of the API server, a child of the control plane's.
+fn api_server(control_plane: &ControlPlane) -> Result<u32> {
+    let parent = control_plane.pid().context("the control plane has ended")?;
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if let Ok(stat) = Stat::of(pid)
+            && stat.parent == parent
+            && std::fs::read(format!("/proc/{pid}/cmdline"))?
+                .split(|byte| *byte == 0)
+                .any(|argument| argument.starts_with(b"--etcd-servers"))
+        {
+            return Ok(pid);
+        }
+    }
+    anyhow::bail!("the control plane has no API server")
+}
+
+fn seconds_of_cpu(pid: u32) -> Result<f64> {
+    // The unit of these fields is 1/100 s on every Linux of today.
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    Ok(Stat::of(pid)?.ticks as f64 / 100.0)
+}
+
+/// A part of `/proc/PID/stat`.
+struct Stat {
+    parent: u32,
+    /// The time on a CPU, in user and kernel mode.
+    ticks: u64,
+}
+
+impl Stat {
+    fn of(pid: u32) -> Result<Self> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name of the program is in parentheses, and may contain anything.
+        let (_, rest) = text.rsplit_once(')').context("no name")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let field = |index: usize| fields.get(index).copied().with_context(|| format!("field {index}"));
+        Ok(Self {
+            parent: field(1)?.parse()?,
+            ticks: field(11)?.parse::<u64>()? + field(12)?.parse::<u64>()?,
+        })
+    }
 }
 
 /// A range of 65,536 addresses for each pool, from 10.0.0.0 on.

@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
 use serde_json::json;
 
 use super::kubectl::kubectl;
@@ -16,7 +16,7 @@ pub(crate) const KUBERNETES_MODE: &str = "tests/it/install/rendered/kubernetes-r
 /// Does the steps that the mode of this cluster needs, where blocks have this size.
 pub(crate) async fn prepare(rig: &Rig, block_size: u8) -> Result<()> {
     match rig.control_plane.options.ipam {
-        "multi-pool" => create_default_pool(rig, block_size).await,
+        "multi-pool" => create_default_pool(&rig.cluster.client, block_size).await,
         "kubernetes" => {
             if rig.control_plane.options.annotations {
                 have_agents_annotate(rig).await?;
@@ -28,9 +28,9 @@ pub(crate) async fn prepare(rig: &Rig, block_size: u8) -> Result<()> {
 }
 
 /// Cilium's own object of the default pool, without which an agent of 1.20 does not start.
-async fn create_default_pool(rig: &Rig, block_size: u8) -> Result<()> {
+pub(crate) async fn create_default_pool(client: &Client, block_size: u8) -> Result<()> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cilium.io", "v2alpha1", "CiliumPodIPPool"));
-    let api: Api<DynamicObject> = Api::all_with(rig.cluster.client.clone(), &resource);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let spec = json!({"ipv4": {"cidrs": ["10.0.0.0/8"], "maskSize": block_size}});
     let pool = DynamicObject::new("default", &resource).data(json!({"spec": spec}));
     api.create(&PostParams::default(), &pool).await.context("creating the CiliumPodIPPool")?;
