@@ -4,6 +4,9 @@
 //! Names, defaults and moves are compared in both directions, so that the documents and the code can't disagree.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 
 use clap::{Args as _, CommandFactory as _};
 use regex::Regex;
@@ -14,6 +17,7 @@ use crate::model::claim::Reason;
 use crate::model::finding::FindingKind;
 use crate::model::status::ConditionReason;
 use crate::model::transitions::{Move, State};
+use crate::plan;
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::tests::{Described, described};
 use crate::view::audit::catalog::Check;
@@ -404,4 +408,23 @@ fn plugins_of_k9s_have_its_fields_and_run_commands_that_exist() {
         Command::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
     assert!(keys.len() >= 6, "{keys:?}");
+}
+
+/// `UPDATE_DOCS=1` writes the rows into the document.
+#[test]
+fn the_document_has_the_rows_of_the_table_of_claims() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/invariants.md");
+    let page = fs::read_to_string(&path).expect("the page is there");
+    let mut table = String::from("| from | when | to | row |\n|---|---|---|---|\n");
+    for [from, when, to, row] in plan::table() {
+        writeln!(table, "| {from} | {when} | {to} | {row} |").expect("a text takes every line");
+    }
+    let (before, rest) = page.split_once("<!-- rows -->\n").expect("the page marks its rows");
+    let (_, after) = rest.split_once("<!-- end of rows -->").expect("the page marks their end");
+    let updated = format!("{before}<!-- rows -->\n{table}<!-- end of rows -->{after}");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, updated).expect("the page can be written");
+    } else {
+        assert!(page == updated, "docs/invariants.md lacks these rows; UPDATE_DOCS=1 writes them:\n{table}");
+    }
 }

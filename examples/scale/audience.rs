@@ -52,7 +52,7 @@ struct Shared {
 pub(crate) struct Heard {
     pub(crate) events: usize,
     pub(crate) bytes: usize,
-    /// Watches that the API server ended.
+    /// Watches that the API server cut.
     pub(crate) cuts: usize,
     /// Lists that followed.
     pub(crate) lists: usize,

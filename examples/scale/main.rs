@@ -60,7 +60,7 @@ struct Args {
     #[arg(long)]
     scrape: bool,
 
-    /// Measure what the API server and as many watchers of CiliumNodes bear while all nodes are served.
+    /// Measure the load that as many watchers of CiliumNodes are for the API server while all nodes are served.
     #[arg(long, value_name = "N", conflicts_with_all = ["status", "scrape"])]
     watchers: Option<u16>,
 
@@ -270,7 +270,7 @@ fn served_from_now(cluster: &Cluster) -> Arc<Mutex<BTreeMap<String, Instant>>> {
     served
 }
 
-/// Serves all nodes while watchers receive every event, and prints what that costs.
+/// Serves all nodes while watchers receive every event, and prints the cost.
 ///
 /// Not every watcher is of the audience: the controller, this program and its oracle have one each.
 async fn watched(names: &[String], n_watchers: usize, args: &Args) -> Result<()> {

@@ -36,13 +36,13 @@ pub(super) struct Row {
 
 /// When a row applies.
 enum Guard {
-    /// If this is so, by the objects of the node and what was read.
+    /// If this is so, by the objects of the node and the reads.
     If(fn(&ClaimFacts<'_>, &Facts<'_>, &mut Draft) -> Answer),
     /// If a step has chosen the claim, within limits and rates.
     Chosen,
 }
 
-/// What becomes of a claim.
+/// The result of a row for a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Stay,
@@ -162,6 +162,25 @@ pub fn when(rule: Rule) -> &'static str {
     ROWS.iter().find(|row| row.rule == rule).map_or("", |row| row.when)
 }
 
+/// The rows in their order, each as a line of the table in the document: from, when, to, row.
+#[cfg(test)]
+#[must_use]
+pub fn table() -> Vec<[String; 4]> {
+    let line = |row: &Row| {
+        let from: Vec<String> = row.from.iter().map(|state| format!("`{state}`")).collect();
+        let to = match row.then {
+            Then::Stay => "stays".to_owned(),
+            Then::Hold | Then::HoldForItsNode => format!("`{Held}`"),
+            Then::Drain => format!("`{Draining}`"),
+            Then::Release(reason) => format!("`{}`", Releasing(reason)),
+            Then::Cool => "`Cooling`, for the same reason".to_owned(),
+            Then::Delete => "deleted".to_owned(),
+        };
+        [from.join(", "), row.when.to_owned(), to, format!("`{}`", row.rule.as_str())]
+    };
+    ROWS.iter().map(line).collect()
+}
+
 /// Adds the moves of the claims of a node that follow from its objects, and the reads that come first.
 pub(super) fn advance(facts: &Facts<'_>, draft: &mut Draft, requests: &mut Vec<Request>) {
     for claim in &facts.claims {
@@ -184,7 +203,7 @@ pub(super) fn restore_finalizers(world: &World, name: &NodeName, now: Now) -> Ve
     without.map(|claim| Write::UpdateClaim(keep(claim)).into()).collect()
 }
 
-/// What becomes of a claim now; `None` if no row applies. Adds the move, or the read that comes first.
+/// The result of the row that applies to a claim now; `None` if none does. Adds the move, or the read that comes first.
 fn next(
     claim: &ClaimFacts<'_>,
     facts: &Facts<'_>,

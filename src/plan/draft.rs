@@ -1,6 +1,6 @@
-//! The result of a step, and what the steps note: findings, shortages, and when to decide again.
+//! The result of a step, and the notes of all steps: findings, shortages, and the time of the next decision.
 //!
-//! A step returns what it wants to send. It never sees what another step wants.
+//! A step returns its requests. It never sees those of another step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

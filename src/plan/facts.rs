@@ -1,7 +1,7 @@
 //! Everything that a decision about one node takes from the world, derived once.
 //!
 //! [`Facts`] has the objects of the node, and [`ClaimFacts`] for each of its claims. Steps take these values: no step
-//! derives such a fact again, and none sees what another step wants.
+//! derives such a fact again, and none sees the requests of another.
 
 use std::collections::BTreeSet;
 
@@ -100,7 +100,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// What this process remembers of its decisions about the node.
+    /// The memory of this process of its decisions about the node.
     pub(super) fn serving(&self) -> Option<&'a Serving> {
         self.world.serving(self.name)
     }

@@ -6,20 +6,21 @@
 //!
 //! A decision has three parts, and each can be read alone:
 //!
-//! 1. Facts. `facts`: what the decision takes from the world, derived once. `subject` is a node with a carrier, and its
-//!    shares of addresses. `evidence`, `publishable` and `pods` say what carriers, claims and Pods show.
+//! 1. Facts. `facts`: the values that the decision takes from the world, derived once. `subject` is a node with a
+//!    carrier, and its shares of addresses. `evidence`, `publishable` and `pods` have the facts of carriers, claims and
+//!    Pods.
 //! 2. Moves. `claims`: the table by which each claim moves, safety rules 1 to 3; `guards` has the guard of each row.
-//! 3. Steps. [`mod@node`] has the steps in their order, and `steps` those of a node with a carrier. Each returns what it
-//!    wants to send (`draft`), and none sees what another wants.
+//! 3. Steps. [`mod@node`] has the steps in their order, and `steps` those of a node with a carrier. Each returns its
+//!    requests (`draft`), and none sees those of another.
 //!
-//! The steps by what they are about:
+//! The steps by their subject:
 //!
 //! - which blocks to claim: [`needs`], `recreation`, `returning`, `late_labels`;
 //! - when to publish them, safety rules 3 to 5: [`publication`], `first_publication`, `former_mode`, `foreign`,
 //!   `agent_version`;
 //! - how blocks leave: `drain`, `released_by_agent`, `abandoned`, `withdrawal`.
 //!
-//! `stopped_requests` drops what a freeze or a standby stops. `reasons` says why a pool gives nothing. [`mod@pool`] is the
+//! `stopped_requests` drops the requests that a freeze or a standby stops. `reasons` says why a pool gives nothing. [`mod@pool`] is the
 //! plan of one pool, and `pod_ip_pools` that of Cilium's own object of its name.
 
 mod abandoned;
@@ -53,6 +54,8 @@ mod subject;
 mod tests;
 mod withdrawal;
 
+#[cfg(test)]
+pub use claims::table;
 pub use claims::when;
 pub use node::{explain, node, still_lacks_pool};
 pub use policy::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};

@@ -1,4 +1,4 @@
-//! What the last read of a node's Pods shows about its blocks.
+//! The blocks of a node in the last read of its Pods.
 
 use std::time::Duration;
 

@@ -57,7 +57,7 @@ use crate::model::request::{ClaimChange, ClaimUpdate, Publication, Read, Request
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::status::{ConditionType, PoolStatus};
 use crate::model::time::{Now, Timestamp};
-use crate::model::transitions::State;
+use crate::model::transitions::{Rule, State};
 use crate::net::address_map::AddressMap;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -161,8 +161,12 @@ impl Cluster {
         let policy = Policy::DEFAULT;
         let plan = node(&self.world, &NodeName::from(name), policy, self.now);
         self.check_moves(&plan);
-        rows::REACHED.with_borrow_mut(|reached| reached.extend(plan.rules.iter().map(|(_, rule)| *rule)));
         plan
+    }
+
+    /// The rows of the table of claims that apply to the claims of a node.
+    fn rules(&self, name: &str) -> Vec<Rule> {
+        self.plan(name).rules.into_iter().map(|(_, rule)| rule).collect()
     }
 
     /// Every move of a claim is one of the table of states.

@@ -28,7 +28,7 @@ use crate::net::cidr::{Cidr, Family};
 /// The default of an answer fits modes whose agents take whole blocks from a CiliumNode, without a usage query or a
 /// release handshake. The questions whose wrong answer is most dangerous have no default.
 pub trait CiliumMode: fmt::Display {
-    /// What holds for every node.
+    /// The traits, which are the same for every node.
     fn traits(&self) -> Traits;
 
     /// The families that the agents run. An agent needs addresses of each before it can start.

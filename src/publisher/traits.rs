@@ -1,8 +1,8 @@
-//! What holds for every node of a mode of Cilium.
+//! The traits of a mode of Cilium, which are the same for every node.
 
 use crate::model::kind::Kind;
 
-/// What holds for every node of a mode. A mode states each of these: none has a default.
+/// The traits of a mode, which are the same for every node. A mode states each of them: none has a default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own, and a mode answers all")]
 pub struct Traits {

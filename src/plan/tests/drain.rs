@@ -8,7 +8,7 @@ use crate::model::request::WithdrawalStep;
 mod kept;
 mod report;
 mod start;
-pub(super) mod steps;
+mod steps;
 
 /// A node with a primary and a second block, whose agent runs.
 pub(super) const NODE: &str =

@@ -227,11 +227,12 @@ fn a_claim_that_nobody_gave_up_is_held_again_and_a_deleted_one_leaves() {
 
 /// The server lets no finalizer be added to an object that is being deleted.
 #[test]
-pub(super) fn a_node_that_returns_is_served_though_its_cooling_claim_is_being_deleted() {
+fn a_node_that_returns_is_served_though_its_cooling_claim_is_being_deleted() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
          claim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting finalizer=theirs",
     );
+    assert_eq!(cluster.rules("a"), [Rule::Terminating]);
     cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
     // If our finalizer is still there, it keeps the claim.
     let mut cluster = Cluster::of(

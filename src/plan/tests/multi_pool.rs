@@ -1,7 +1,7 @@
 //! Tests of the multi-pool mode: the agent says what it needs, takes whole CIDRs, and gives them back by itself.
 
 mod names;
-pub(super) mod removal;
+mod removal;
 
 use super::*;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields, Question, Requested};

@@ -147,7 +147,7 @@ fn a_difference_between_the_table_and_the_rooms_is_found() {
         .replace("mod net;", "mod x;")
         .replace("mod model;", "mod net;")
         .replace("mod x;", "mod model;");
-    let order = "model, net, ledger, publisher, world, view, plan, wire, page, telemetry, controller, cli";
+    let order = "model, net, ledger, publisher, world, view, plan, forecast, routes, wire, page, telemetry, controller, cli";
     assert_eq!(shown(&swapped), [format!("src/lib.rs:1: `{order}`: {ORDER}")]);
 
     let mut other = texts.clone();
@@ -156,7 +156,7 @@ fn a_difference_between_the_table_and_the_rooms_is_found() {
     other.push(("net/lost.rs".to_owned(), String::new()));
     let root = other.iter_mut().find(|(file, _)| file == "lib.rs").expect("it was put there");
     root.1 = root.1.replace("mod cli;", "mod attic;");
-    let order = "net, model, ledger, publisher, world, view, plan, wire, page, telemetry, controller, attic";
+    let order = "net, model, ledger, publisher, world, view, plan, forecast, routes, wire, page, telemetry, controller, attic";
     assert_eq!(
         shown(&other),
         [

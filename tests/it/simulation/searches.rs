@@ -215,7 +215,7 @@ fn told(setting: &Setting, seed: u64, script: &[Step]) -> String {
 const SEEDS_FOR_ALL_ROWS: u64 = 40;
 
 /// A row that no script reaches is dead, or not judged. The other searches judge the scripts, and the rows that scripts
-/// reach too rarely have tests (`plan/tests/rows.rs`).
+/// reach too rarely have tests of their own (`Rule::RARE`).
 #[test]
 fn every_row_of_the_table_of_claims_is_reached() {
     let mut missing: BTreeSet<Rule> = Rule::ALL.into();

@@ -75,7 +75,7 @@ fn each_step_waits_until_the_claims_are_known_as_of_the_version() {
 }
 
 #[test]
-pub(in crate::plan::tests) fn a_pod_that_the_agent_does_not_list_keeps_its_block() {
+fn a_pod_that_the_agent_does_not_list_keeps_its_block() {
     let mut cluster = Cluster::queried();
     cluster.looked(&[("10.0.0.20", "apps/web-0")]);
     let plan = cluster.plan("a");
@@ -87,6 +87,7 @@ pub(in crate::plan::tests) fn a_pod_that_the_agent_does_not_list_keeps_its_block
     // A mark would keep the pod from being restored when the agent starts again.
     let mut cluster = Cluster::ready();
     cluster.looked(&[("10.0.0.20", "apps/web-0")]);
+    assert_eq!(cluster.rules("a"), [Rule::PodFound]);
     cluster.expect("a", HOLD);
 }
 

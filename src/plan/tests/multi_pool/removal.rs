@@ -303,7 +303,7 @@ fn a_block_that_its_agent_goes_on_with_drains_and_is_tried_again() {
 }
 
 #[test]
-pub(in crate::plan::tests) fn a_refused_block_that_its_agent_releases_later_is_not_published_again() {
+fn a_refused_block_that_its_agent_releases_later_is_not_published_again() {
     let mut cluster = Cluster::removed();
     let more = "10.0.0.16/28";
     cluster.observe(&format!("claim {more} a 1 Held @115"));
@@ -311,6 +311,7 @@ pub(in crate::plan::tests) fn a_refused_block_that_its_agent_releases_later_is_n
     cluster.expect("a", "drain 10.1.0.0/28 of node a");
     cluster.shows("claim 10.1.0.0/28 a 1 Draining @123 of=q");
     cluster.observe(&format!("ciliumnode a @125 need=16 has={FIRST},{more}"));
+    assert_eq!(cluster.rules("a"), [Rule::AgentReleased]);
     cluster.expect("a", RELEASE);
 }
 
