@@ -176,8 +176,7 @@ async fn happens(happening: Happening, moment: Moment, release: Release) -> Resu
 fn settings(rig: &Rig, moment: Moment, release: Release) -> Settings {
     let is_mark = matches!(moment, Moment::Step(WithdrawalStep::Mark));
     let update_rate: Duration = if is_mark { LONG_PERIOD } else { PERIOD };
-    // The oldest agent takes another health address at each start.
-    Settings { release, update_rate, health: release == Release::Newest, ..rig.agents.settings() }
+    Settings { release, update_rate, ..rig.agents.settings() }
 }
 
 macro_rules! while_it_leaves {

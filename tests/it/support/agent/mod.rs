@@ -59,7 +59,7 @@ pub(crate) struct Settings {
 /// A version of Cilium whose agent is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// Of the first minor version that is supported in mode crd. It takes another health address when it restarts.
+    /// Of the first minor version that is supported in mode crd.
     Oldest,
     /// The first whose agents are served in mode multi-pool, and without CiliumPodIPPools.
     V1_17,
