@@ -194,7 +194,7 @@ pub(super) fn has_cooled(claim: &ClaimFacts<'_>, facts: &Facts<'_>, draft: &mut 
 
 /// The findings about published claims of other nodes that overlap this claim, if it is published too.
 pub(super) fn both_published(claim: &ClaimFacts<'_>, facts: &Facts<'_>) -> Vec<Finding> {
-    let (claim, world) = (claim, facts.world);
+    let world = facts.world;
     let others = world.overlapping(claim.claim).map(|known| &known.claim);
     let others = others.filter(|other| other.node != claim.claim.node);
     let published = others.filter(|other| claim.is_carried && is_carried(world, other));
