@@ -73,7 +73,8 @@ impl Proposal {
                     | Wait::Answer
                     | Wait::Pause
                     | Wait::Interval
-                    | Wait::FormerUse,
+                    | Wait::FormerUse
+                    | Wait::Pace,
                 )
                 | Verdict::AtRest => {}
             }

@@ -38,7 +38,7 @@ mod record;
 
 use decision::{Own, Sight, Step, decide};
 pub use decision::{Timing, TimingError};
-pub use record::{LAST_WRITE, VERSION};
+pub use record::{LAST_WRITE, PACE, VERSION};
 
 /// The name of the Lease. It is fixed, so that two installations in one cluster exclude each other.
 pub const NAME: &str = FIELD_MANAGER;
@@ -431,8 +431,10 @@ impl Part {
             }
             (Step::Read | Step::Wait(_), _) | (Step::Take | Step::Renew, None) => (None, false),
         };
-        let lease =
-            lease.map(|lease| record::described(lease, self.lead.last_write(), &self.telemetry.failures()));
+        let lease = lease.map(|lease| {
+            let telemetry = &self.telemetry;
+            record::described(lease, self.lead.last_write(), &telemetry.failures(), telemetry.pace())
+        });
         let renewal = lease.as_ref().and_then(record::renew_time).map(str::to_owned);
         let sent = Sent { at, renewal };
         Box::pin(async move {

@@ -33,6 +33,7 @@ mod log_lines;
 pub mod mode;
 mod named;
 mod node_configs;
+mod pacing;
 mod places;
 mod pod_ip_pools;
 mod report;

@@ -22,10 +22,11 @@ use without_pool::{PoolWait, WithoutPool};
 use super::event_of::{event_of, event_of_block, events_of_status};
 use super::events::{Event, Events, Subject};
 use super::input::Input;
+use super::pacing::Pacing;
 use crate::model::failure::Failure;
 use crate::model::finding::{self, Finding, FindingKind};
 use crate::model::freeze::Switch;
-use crate::model::kind::Kind;
+use crate::model::kind::{Kind, ObjectKind};
 use crate::model::leadership::Leadership;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
@@ -241,8 +242,22 @@ impl Reporter {
         self.changed();
     }
 
-    /// A request has an outcome, which has not entered the world yet.
-    pub(super) fn finished(&mut self, outcome: &Outcome) {
+    /// The loop has decided as far as the event budget allows.
+    pub(super) fn pace(&self, pacing: &Pacing, uptime: Duration) {
+        for (class, queue) in pacing.queues(uptime) {
+            self.telemetry.metrics.set_paced(class, queue);
+        }
+        self.telemetry.set_pace(pacing.in_words(uptime));
+    }
+
+    /// A request has an outcome, which has not entered the world yet. As many agents watch each CiliumNode.
+    pub(super) fn finished(&mut self, outcome: &Outcome, n_watchers: usize) {
+        if let Request::Write(write) = &outcome.request
+            && write.target().object().0 == ObjectKind::World(Kind::CiliumNode)
+            && outcome.took_effect()
+        {
+            self.telemetry.metrics.watch_events_caused(n_watchers);
+        }
         if let Some(kind) = self.lag.finished(outcome, Instant::now()) {
             self.telemetry.metrics.watch_lagged(kind, Duration::ZERO);
         }

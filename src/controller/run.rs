@@ -26,6 +26,7 @@ use super::input::{CAPACITY, Input};
 use super::lease::{self, Election, Wish};
 use super::mode::{self, ModeSource};
 use super::node_configs;
+use super::pacing::Pacing;
 use super::places::Places;
 use super::pod_ip_pools;
 use super::report::Reporter;
@@ -35,6 +36,7 @@ use super::timeline::Timeline;
 use super::watch::Watches;
 use crate::model::agent::AgentNews;
 use crate::model::gobgp::RibRequest;
+use crate::model::kind::Kind;
 use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::request::Request;
@@ -62,6 +64,8 @@ pub struct Options {
     pub policy: Policy,
     /// The maximum number of concurrent writes.
     pub max_parallel_writes: usize,
+    /// The maximum number of watch events per second that writes to CiliumNodes may cause; zero for no limit.
+    pub watch_event_budget: u32,
     /// Whether patches of CiliumNodes remove `managedFields`.
     pub managed_fields: ManagedFields,
     /// How often the world is compared with the objects that it has seen. It costs a pass over everything.
@@ -160,6 +164,7 @@ pub async fn run(
         world,
         clock,
         places: Places::new(options.max_parallel_writes),
+        pacing: Pacing::new(options.watch_event_budget),
         daemon,
         options,
         executor,
@@ -196,6 +201,8 @@ struct Loop {
     writers: Tasks,
     /// The budget of concurrent writes: the plan of one node may have several.
     places: Places,
+    /// The budget of watch events, and the nodes that wait for their turn in it.
+    pacing: Pacing,
     /// The daemon to which routes are exported, if they are.
     daemon: Option<Daemon>,
     reporter: Reporter,
@@ -239,11 +246,13 @@ impl Loop {
             // The lead may have been lost, and won again, before the news of it.
             self.set_leadership(self.executor.clients.lead.leadership());
             self.decide();
+            self.reporter.pace(&self.pacing, self.clock.now().uptime);
             self.reporter.show_if_due(&self.world, self.clock.now());
             let snapshot_due = self.reporter.due();
             // Without a place the answer to a write comes first.
             let routes_at = self.world.next_look_at_routes().filter(|_| self.has_place());
-            let wake = self.world.next_wake().into_iter().chain(routes_at).min();
+            let turn_at = self.pacing.next_turn().filter(|_| self.has_place());
+            let wake = self.world.next_wake().into_iter().chain(routes_at).chain(turn_at).min();
             let wake = wake.map(|at| at.saturating_sub(self.clock.now().uptime));
             tokio::select! {
                 biased;
@@ -323,7 +332,7 @@ impl Loop {
             Input::Rib(outcome) => self.world.finish_rib(outcome, self.clock.now()),
             Input::RibNews(news) => self.world.observe_rib(news),
             Input::Finished(outcome) => {
-                self.reporter.finished(&outcome);
+                self.reporter.finished(&outcome, self.pacing.n_watchers());
                 if outcome.took_effect() && matches!(outcome.request, Request::Write(_)) {
                     self.executor.clients.lead.has_written(self.clock.now().wall);
                 }
@@ -359,11 +368,14 @@ impl Loop {
         let unconfirmed = self.world.unconfirmed();
         self.world.begin_confirming(&unconfirmed, self.clock.now());
         self.send(unconfirmed.into_iter().map(Request::Read));
+        let uptime = self.clock.now().uptime;
+        self.pacing.advance(uptime, || self.world.n_objects(Kind::CiliumNode));
         while self.has_place()
-            && let Some(node) = self.world.next_node().cloned()
+            && let Some(node) = self.pacing.next().or_else(|| self.world.next_node()).cloned()
         {
             let now = self.clock.now();
             let plan = plan::node(&self.world, &node, self.options.policy, now);
+            let plan = self.pacing.pace(&self.world, plan, now.uptime);
             self.reporter.plan(&self.world, &plan);
             for (block, rule) in &plan.rules {
                 debug!(%node, %block, rule = rule.as_str(), "{}", plan::when(*rule));

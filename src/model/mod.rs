@@ -41,5 +41,6 @@ pub mod status;
 pub mod surroundings;
 pub mod time;
 pub mod transitions;
+pub mod write_class;
 
 pub(crate) use stable::stable_names;

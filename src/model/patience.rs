@@ -60,6 +60,7 @@ impl Wait {
             Self::Answer
             | Self::Pause
             | Self::Interval
+            | Self::Pace
             | Self::Lead
             | Self::Deletion
             | Self::Completion

@@ -223,6 +223,8 @@ pub enum Wait {
     Use,
     /// Its agent removes the use of a former mode from its CiliumNode.
     FormerUse,
+    /// Its write has its turn in the event budget.
+    Pace,
 }
 
 impl fmt::Display for Wait {
@@ -260,6 +262,7 @@ impl fmt::Display for Wait {
             Self::FormerUse => {
                 f.write_str("its agent is about to remove the use of its former mode from its CiliumNode")
             }
+            Self::Pace => f.write_str("its next write waits for its turn; see --watch-event-budget"),
         }
     }
 }
@@ -407,7 +410,8 @@ impl NodePlan {
                 | Wait::Answer
                 | Wait::Pause
                 | Wait::Interval
-                | Wait::FormerUse => false,
+                | Wait::FormerUse
+                | Wait::Pace => false,
             },
             // A CiliumNode is created only where there is nothing else to see.
             Verdict::Act(ref requests) => {

@@ -24,6 +24,7 @@ use crate::model::kind::Kind;
 use crate::model::names::PoolName;
 use crate::model::outcome::Outcome;
 use crate::model::status::Need;
+use crate::model::write_class::{Queue, WriteClass};
 use crate::view::snapshot::Snapshot;
 
 mod kinds;
@@ -61,6 +62,9 @@ pub struct Metrics {
     api_requests: ApiRequests,
     writes_in_flight: Gauge,
     writes_in_flight_limit: Gauge,
+    watch_events_caused: Counter,
+    paced_nodes: Series<Labels<1>, Gauge>,
+    paced_wait: Series<Labels<1>, Gauge<f64, AtomicU64>>,
     inputs: Series<Labels<1>, Counter>,
     decision_duration: Series<Labels<1>, Histogram>,
     watch_lists: Series<Labels<1>, Counter>,
@@ -139,6 +143,22 @@ impl Default for Metrics {
                 ours,
                 "writes_in_flight_limit",
                 "Maximum number of concurrent writes and single reads (--max-parallel-writes)",
+            ),
+            watch_events_caused: shown(
+                ours,
+                "watch_events_caused",
+                "Watch events that writes to CiliumNodes caused: one per write and CiliumNode",
+            ),
+            paced_nodes: shown(
+                ours,
+                "paced_nodes",
+                "Nodes with a write that waits for its turn in the event budget",
+            ),
+            paced_wait: in_seconds(
+                ours,
+                "paced_wait",
+                "How long the first of these nodes has waited; 0 if none waits",
+                Gauge::default,
             ),
             inputs: shown(ours, "inputs", "Inputs of the main loop"),
             decision_duration: in_seconds(ours, "decision_duration", "Duration of decisions", of_decisions),
@@ -257,6 +277,18 @@ impl Metrics {
         self.writes_in_flight_limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
     }
 
+    /// A write to a CiliumNode took effect, and as many agents watch it.
+    pub fn watch_events_caused(&self, n_watchers: usize) {
+        self.watch_events_caused.inc_by(n_watchers.try_into().unwrap_or(u64::MAX));
+    }
+
+    /// Shows which nodes wait for their turn in the event budget.
+    pub fn set_paced(&self, class: WriteClass, queue: Queue) {
+        let labels = [("class", class.as_str())];
+        self.paced_nodes.of(&labels).set(i64::try_from(queue.n_nodes).unwrap_or(i64::MAX));
+        self.paced_wait.of(&labels).set(queue.longest.as_secs_f64());
+    }
+
     /// The loop has taken in an input.
     pub fn input(&self, kind: InputKind) {
         self.inputs.of(&[("kind", kind.as_str())]).inc();
@@ -342,6 +374,9 @@ impl Metrics {
             for outcome in OutcomeKind::ALL {
                 drop(self.writes.of(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]));
             }
+        }
+        for class in WriteClass::ALL {
+            self.set_paced(class, Queue::default());
         }
         for need in Need::ALL {
             drop(self.grant_duration.of(&[("need", need.as_str())]));

@@ -43,6 +43,7 @@ pub struct Telemetry {
     freeze: watch::Sender<Freeze>,
     remarks: watch::Sender<Vec<String>>,
     failures: watch::Sender<Vec<Failure>>,
+    pace: watch::Sender<Option<String>>,
     leader: watch::Sender<Leader>,
 }
 
@@ -59,6 +60,7 @@ impl Telemetry {
             freeze: watch::Sender::default(),
             remarks: watch::Sender::default(),
             failures: watch::Sender::default(),
+            pace: watch::Sender::default(),
             leader: watch::Sender::new(Leader::Unelected),
         }
     }
@@ -111,6 +113,17 @@ impl Telemetry {
     #[must_use]
     pub fn failures(&self) -> Vec<Failure> {
         self.failures.borrow().clone()
+    }
+
+    /// Sets the pace of writes in words; `None` if no node waits for its turn.
+    pub fn set_pace(&self, pace: Option<String>) {
+        self.pace.send_replace(pace);
+    }
+
+    /// The pace of writes in words, for the Lease.
+    #[must_use]
+    pub fn pace(&self) -> Option<String> {
+        self.pace.borrow().clone()
     }
 
     /// Sets who leads.

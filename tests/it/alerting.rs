@@ -13,7 +13,9 @@ use crate::scene::{
     SOON, cilium_node, join, join_one, let_blocks_be_of_today, nodes, pool_status, wait_ready,
 };
 use crate::support::control_plane::Options;
-use crate::support::controller::{Controller, ELECTED};
+use crate::support::controller::{Controller, ELECTED, command};
+use crate::support::eventually::eventually;
+use crate::support::fleet::Fleet;
 use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::prometheus::Prometheus;
@@ -316,4 +318,42 @@ async fn undo_status(rig: &Rig, pool: &str) -> Result<Infallible> {
         rig.cluster.wait_until("a status to undo", SOON, is_written).await?;
         rig.cluster.patch_status(Kind::Pool, pool, json!({"status": {"nodes": null}})).await?;
     }
+}
+
+/// Eight agents need a second block, and the budget is enough for two of them at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_that_is_too_small_delays_growth_until_it_is_raised() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let plane = &rig.control_plane;
+        let prometheus = Prometheus::start(plane).await?;
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/16"])).await?;
+        let tight = Controller::start_ready(plane, &[ELECTED, "--watch-event-budget", "1"]).await?;
+        prometheus.scrape(&[tight.address()?])?;
+        let mut fleet = Fleet::new(rig);
+        let names = Fleet::names(0..8);
+        fleet.join(&names).await?;
+        fleet.wait_ready(SOON).await?;
+        fleet.fill(&names, 16);
+        plane.alarm.over(prometheus.wait_fires("WritesPaced", SOON)).await?;
+        let says_so = async || {
+            // Exits with 1 if nodes wait long.
+            let output = command(&plane.admin_kubeconfig).arg("status").output().await?;
+            let screen = String::from_utf8(output.stdout)?;
+            ensure!(screen.contains("paced: 0.1 writes/s, "), "{screen}");
+            Ok(())
+        };
+        plane.alarm.over(eventually(SOON, says_so)).await?;
+        plane
+            .alarm
+            .over(prometheus.wait_data("cilium_node_ipam_watch_events_caused_total > 8", SOON))
+            .await?;
+
+        ensure!(tight.sigterm_and_wait().await?.success(), "SIGTERM");
+        let ample = Controller::start_ready(plane, &[ELECTED]).await?;
+        prometheus.scrape(&[ample.address()?])?;
+        fleet.wait_blocks(&names, 2, SOON).await?;
+        plane.alarm.over(prometheus.wait_firing(&[ALONE], MINUTES)).await?;
+        Ok((ample, fleet.into_agents()))
+    })
+    .await
 }

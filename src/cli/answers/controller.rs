@@ -40,6 +40,8 @@ pub(super) struct Controller {
     pub(super) version: Option<String>,
     /// When a write of the leader last took effect.
     pub(super) last_write: Option<Timestamp>,
+    /// The pace of the leader's writes, if nodes wait for their turn.
+    pub(super) pace: Option<String>,
     /// The Pods of the controller, if it has any that can be read.
     pub(super) replicas: Option<Replicas>,
     /// The mode of Cilium, or why the controller is passive.
@@ -68,6 +70,7 @@ impl Controller {
         };
         let version = annotation(lease::VERSION);
         let last_write = annotation(lease::LAST_WRITE).and_then(|at| at.parse().ok());
+        let pace = annotation(lease::PACE);
         let (leader, lease, is_led) = match found {
             // A Lease of earlier replicas may remain.
             _ if replicas.is_some_and(|replicas| replicas.election == Election::Off) => {
@@ -128,7 +131,8 @@ impl Controller {
             );
             problems.push(problem(kind.as_str(), Check::of(kind).severity(), message));
         }
-        Self { leader, lease, version, last_write, replicas, mode, frozen, problems, now }
+        let pace = pace.filter(|_| leader.is_some() && is_led);
+        Self { leader, lease, version, last_write, pace, replicas, mode, frozen, problems, now }
     }
 }
 

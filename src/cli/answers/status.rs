@@ -182,6 +182,7 @@ fn of_controller(controller: &Controller) -> Line {
         Some(mode),
         Some((frozen.0, frozen.1.to_owned())),
         last_write.map(plain),
+        controller.pace.as_ref().map(|pace| (WAITS, format!("paced: {pace}"))),
     ];
     let mut line = Line::from("controller  ");
     for (index, (style, text)) in parts.into_iter().flatten().enumerate() {
@@ -316,7 +317,7 @@ fn object(controller: &Controller, overview: &Overview) -> Value {
         "controller": {
             "leader": controller.leader, "lease": controller.lease, "version": controller.version,
             "replicas": controller.replicas.map(|replicas| json!({"all": replicas.all, "ready": replicas.ready})),
-            "lastWrite": controller.last_write.map(|at| at.to_string()), "mode": controller.mode.as_ref().ok(),
+            "lastWrite": controller.last_write.map(|at| at.to_string()), "paced": controller.pace, "mode": controller.mode.as_ref().ok(),
             "passive": controller.mode.as_ref().err(), "frozen": controller.frozen,
         },
         "nodes": {

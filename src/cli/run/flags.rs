@@ -240,6 +240,13 @@ pub struct Args {
     )]
     max_parallel_writes: u16,
 
+    /// Maximum number of watch events per second that writes to CiliumNodes may cause. 0 is no limit.
+    ///
+    /// Every agent watches every CiliumNode, so one write causes one event per CiliumNode. First blocks of nodes have at
+    /// least 20 writes per second.
+    #[arg(long, value_name = "N", default_value_t = 30_000, help_heading = REQUESTS)]
+    watch_event_budget: u32,
+
     /// Time limit of one request. A write without an answer is settled by reading the object.
     #[arg(
         long,
@@ -373,6 +380,7 @@ impl Args {
             cilium_namespace: self.cilium_namespace.clone(),
             policy: self.policy(),
             max_parallel_writes: usize::from(self.max_parallel_writes),
+            watch_event_budget: self.watch_event_budget,
             managed_fields: if self.keep_managed_fields {
                 ManagedFields::Kept
             } else {

@@ -21,6 +21,9 @@ pub const LAST_WRITE: &str = "nodeipam.io/last-write";
 /// The annotation with the version of the leader.
 pub const VERSION: &str = "nodeipam.io/version";
 
+/// The annotation with the pace of the leader's writes, while nodes wait for their turn in the event budget.
+pub const PACE: &str = "nodeipam.io/paced";
+
 /// The resource of Leases.
 pub(super) fn resource() -> ApiResource {
     ApiResource::erase::<Lease>(&())
@@ -55,8 +58,13 @@ pub(super) fn described(
     mut lease: DynamicObject,
     last_write: Option<Timestamp>,
     failures: &[Failure],
+    pace: Option<String>,
 ) -> DynamicObject {
     let annotations = lease.metadata.annotations.get_or_insert_default();
+    match pace {
+        Some(pace) => drop(annotations.insert(PACE.to_owned(), pace)),
+        None => drop(annotations.remove(PACE)),
+    }
     match failures::noted(failures) {
         Some(note) => drop(annotations.insert(FAILING_WRITES.to_owned(), note)),
         None => drop(annotations.remove(FAILING_WRITES)),
@@ -172,12 +180,12 @@ mod tests {
 
     #[test]
     fn the_last_write_stays_until_its_holder_writes_again() {
-        let first = described(lease(&json!({})), Some(at(9)), &[]);
+        let first = described(lease(&json!({})), Some(at(9)), &[], None);
         let annotation =
             |lease: &DynamicObject| lease.metadata.annotations.clone().unwrap()[LAST_WRITE].clone();
         assert_eq!(annotation(&first), "1970-01-01T00:00:09Z");
-        assert_eq!(annotation(&described(first.clone(), None, &[])), "1970-01-01T00:00:09Z");
-        assert_eq!(annotation(&described(first, Some(at(10)), &[])), "1970-01-01T00:00:10Z");
+        assert_eq!(annotation(&described(first.clone(), None, &[], None)), "1970-01-01T00:00:09Z");
+        assert_eq!(annotation(&described(first, Some(at(10)), &[], None)), "1970-01-01T00:00:10Z");
     }
 
     #[test]

@@ -32,6 +32,7 @@ fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
         cilium_namespace: String::new(),
         policy: Policy { min_write_interval: Duration::ZERO, ..Policy::DEFAULT },
         max_parallel_writes: 1,
+        watch_event_budget: 0,
         managed_fields: ManagedFields::Kept,
         self_check_interval: SELF_CHECK_INTERVAL,
         routes: None,
@@ -42,6 +43,7 @@ fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
         world: world(),
         clock: Clock::default(),
         places: Places::new(options.max_parallel_writes),
+        pacing: Pacing::new(options.watch_event_budget),
         daemon: None,
         executor: Arc::new(Executor {
             clients,

@@ -184,7 +184,8 @@ pub(crate) fn described() -> BTreeMap<String, Described> {
 
 #[test]
 fn names_units_and_labels_follow_the_conventions() {
-    const LABELS: [&str; 16] = [
+    const LABELS: [&str; 17] = [
+        "class",
         "cidr",
         "verb",
         "code",

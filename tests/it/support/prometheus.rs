@@ -184,7 +184,7 @@ fn shortened(rules: &str) -> String {
         assert!(pattern.find_iter(rules).count() >= least, "{pattern} in\n{rules}");
         pattern.replace_all(rules, with).into_owned()
     };
-    let rules = replaced(rules, r"(_bucket\[15m\]\)\)\)|_lapse_seconds) > 60", "$1 > 1", 2);
+    let rules = replaced(rules, r#"(_bucket\[15m\]\)\)\)|_lapse_seconds|reclaim\\?"\}\)) > 60"#, "$1 > 1", 3);
     let rules = replaced(&rules, r#"(?m)(^\s+"?for"?:) [^,\n]*"#, "$1 1s", 20);
     let rules = replaced(&rules, r"\[[0-9]+m\]", "[4s]", 5);
     replaced(&rules, r"\[1h\]", "[1m]", 1)

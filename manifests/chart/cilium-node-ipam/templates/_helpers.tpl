@@ -127,6 +127,9 @@ server, would refuse that as a conflict.
 {{- if .Values.reclaimUnknownAgents }}
 - --reclaim-unknown-agents
 {{- end }}
+{{- if ne (int64 .Values.watchEventBudget) 30000 }}
+- --watch-event-budget={{ int64 .Values.watchEventBudget }}
+{{- end }}
 {{- if ne .Values.ciliumNamespace "kube-system" }}
 - --cilium-namespace={{ .Values.ciliumNamespace }}
 {{- end }}
