@@ -15,6 +15,7 @@ mod former_mode;
 mod node_ranges;
 mod points;
 mod pools;
+mod size;
 
 use points::Lines;
 pub use points::{Line, Point, State};
@@ -28,6 +29,7 @@ pub fn preflight(world: &World, installation: &Installation) -> Vec<Line> {
     allocators::look(world, installation, &mut lines);
     addresses::look(world, installation, &mut lines);
     pools::look(world, installation, &mut lines);
+    size::look(world, &mut lines);
     admission::look(world, installation, &mut lines);
     cluster::look(installation, &mut lines);
     lines.0.sort_by_key(|line| line.point);

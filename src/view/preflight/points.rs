@@ -53,6 +53,8 @@ stable_names! {
         NodeAddresses => "node-addresses",
         /// The pools and the nodes that they select.
         Pools => "pools",
+        /// The number of nodes, by mode and block size.
+        Size => "size",
         /// The families that agents run.
         Families => "families",
         /// The CustomResourceDefinitions.
