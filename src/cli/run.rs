@@ -62,7 +62,8 @@ async fn start(args: Args) -> anyhow::Result<()> {
         .leader_elect
         .then(|| {
             let identity = identity(pod(), &machine());
-            Election::new(&config, contact, args.cilium_namespace.clone(), identity, timing)
+            let namespace = args.cilium_namespace.clone();
+            Election::new(&config, contact, namespace, identity, timing, args.startup_taints.clone())
         })
         .transpose()
         .context("can't create a Kubernetes client")?;

@@ -56,7 +56,7 @@ impl Proposal {
                     | Wait::Correction(_)
                     | Wait::OtherAllocator
                     | Wait::Settings
-                    | Wait::Initialization
+                    | Wait::Initialization(_)
                     | Wait::Request
                     | Wait::Readable(_),
                 ) => {

@@ -38,7 +38,7 @@ mod record;
 
 use decision::{Own, Sight, Step, decide};
 pub use decision::{Timing, TimingError};
-pub use record::{LAST_WRITE, PACE, VERSION};
+pub use record::{LAST_WRITE, PACE, STARTUP_TAINTS, VERSION};
 
 /// The name of the Lease. It is fixed, so that two installations in one cluster exclude each other.
 pub const NAME: &str = FIELD_MANAGER;
@@ -63,6 +63,8 @@ pub struct Election {
     /// The name of this process in the Lease.
     identity: String,
     timing: Timing,
+    /// The startup taints that the command line adds, for commands that explain decisions.
+    startup_taints: Vec<String>,
 }
 
 /// The wish of the process in the election.
@@ -84,6 +86,7 @@ impl Election {
         namespace: String,
         identity: String,
         timing: Timing,
+        startup_taints: Vec<String>,
     ) -> Result<Self, kube::Error> {
         let mut config = config.clone();
         config.default_retry = false;
@@ -93,7 +96,7 @@ impl Election {
         let client = ClientBuilder::try_from(config)?
             .with_layer(&readable)
             .with_layer(&Observe::new(contact, &server));
-        Ok(Self { client: client.build(), clock, namespace, identity, timing })
+        Ok(Self { client: client.build(), clock, namespace, identity, timing, startup_taints })
     }
 
     fn api(&self, client: Client) -> Api<DynamicObject> {
@@ -433,7 +436,13 @@ impl Part {
         };
         let lease = lease.map(|lease| {
             let telemetry = &self.telemetry;
-            record::described(lease, self.lead.last_write(), &telemetry.failures(), telemetry.pace())
+            record::described(
+                lease,
+                self.lead.last_write(),
+                &telemetry.failures(),
+                telemetry.pace(),
+                &self.election.startup_taints,
+            )
         });
         let renewal = lease.as_ref().and_then(record::renew_time).map(str::to_owned);
         let sent = Sent { at, renewal };

@@ -37,6 +37,7 @@ pub mod revision;
 pub mod share;
 pub mod speaker;
 mod stable;
+pub mod startup_taint;
 pub mod status;
 pub mod surroundings;
 pub mod time;

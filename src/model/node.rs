@@ -37,8 +37,8 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// Whether it is being deleted. It keeps everything until it no longer exists.
     pub deleting: bool,
-    /// Whether a taint says that a cloud controller has not initialized it, so that some of its labels may be missing.
-    pub uninitialized: bool,
+    /// The keys of its taints. One of them may say that labels are missing ([`super::startup_taint`]).
+    pub taints: Vec<String>,
     /// Its own addresses; no pod may get one.
     pub addresses: Vec<NodeAddress>,
     /// `spec.podCIDRs` in their order. Only `publisher` and `wire` look into them: in most modes no agent reads them.
@@ -78,7 +78,7 @@ impl Node {
             created,
             labels,
             deleting: false,
-            uninitialized: false,
+            taints: Vec::new(),
             addresses: Vec::new(),
             pod_cidrs: Vec::new(),
             later_than: None,

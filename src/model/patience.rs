@@ -15,8 +15,8 @@ pub const DONE_WITHIN: Duration = Duration::from_secs(15);
 /// repeats an update that conflicts within a minute (`docs/cilium.md`).
 pub const REQUESTS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The longest wait for a cloud controller, unless the command line says otherwise. Cloud controllers take seconds. A
-/// Node whose taint stays must not stay without pods.
+/// The longest wait for startup taints, unless the command line says otherwise. Cloud controllers take seconds. A Node
+/// whose taint stays must not stay without pods.
 pub const INITIALIZATION: Duration = Duration::from_secs(60);
 
 /// The time between the two reads of a node's Pods that find no address of its former mode. The first addresses of a
@@ -67,7 +67,7 @@ impl Wait {
             | Self::Use
             | Self::FormerUse => Patience::Within(DONE_WITHIN),
             Self::FormerMode => Patience::Within(READS_APART.saturating_add(DONE_WITHIN)),
-            Self::Initialization => Patience::Within(INITIALIZATION.saturating_add(DONE_WITHIN)),
+            Self::Initialization(_) => Patience::Within(INITIALIZATION.saturating_add(DONE_WITHIN)),
             Self::Request => Patience::Within(REQUESTS_WITHIN),
             // The first three are the problems `Passive`, `Frozen` and `NoCapacity`. Without a CiliumNode, no agent has
             // started.

@@ -114,7 +114,7 @@ pub enum Lasting {
     NothingRequested,
     /// It holds blocks, and has no Pod of Cilium's agent.
     AgentAbsent,
-    /// A cloud controller has not initialized it, and it holds no blocks.
+    /// Its Node has a startup taint, and it holds no blocks.
     Uninitialized,
     /// No agent of it is Ready, and no pod has an address of the mode of Cilium in which its agent ran before.
     FormerModeOver,
@@ -205,8 +205,8 @@ pub enum Wait {
     Interval,
     /// It runs Linux.
     Linux,
-    /// A cloud controller initializes its Node, or has had the time for it.
-    Initialization,
+    /// A startup taint of its Node, with this prefix, is removed, or has stayed too long.
+    Initialization(&'static str),
     /// Its agent requests addresses.
     Request,
     /// A block becomes free.
@@ -245,8 +245,9 @@ impl fmt::Display for Wait {
             Self::Pause => f.write_str("its last requests failed; the next one comes after a pause"),
             Self::Interval => f.write_str("its carrier was patched less than --min-write-interval ago"),
             Self::Linux => f.write_str("it does not run Linux, so no agent of Cilium runs on it"),
-            Self::Initialization => f.write_str(
-                "its Node has an uninitialized taint and may get more labels; see --wait-for-initialization",
+            Self::Initialization(taint) => write!(
+                f,
+                "its Node has the startup taint {taint} and may get more labels; see --wait-for-initialization"
             ),
             Self::Request => f.write_str(
                 "its agent requests no addresses; see `ipam-multi-pool-pre-allocation` in cilium-config",
@@ -396,7 +397,7 @@ impl NodePlan {
                 | Wait::OtherAllocator
                 | Wait::Settings
                 | Wait::Linux
-                | Wait::Initialization
+                | Wait::Initialization(_)
                 | Wait::Request
                 | Wait::Capacity
                 | Wait::CompleteSet

@@ -10,19 +10,20 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
 use crate::model::plan::{Lasting, Wait};
 use crate::model::pool::Pool;
+use crate::model::startup_taint;
 use crate::publisher::answer::Stays;
 
 impl Subject<'_> {
-    /// Whether the first block of the node waits because a cloud controller may still change which pools select the
-    /// node. The node would keep a block of another pool for its life.
+    /// Whether the first block of the node waits because labels may still come that change which pools select the node.
+    /// The node would keep a block of another pool for its life.
     pub(super) fn awaits_initialization(&self, draft: &mut Draft) -> bool {
-        if !self.node.uninitialized {
+        let Some(taint) = startup_taint::first_of(draft.policy.startup_taints, &self.node.taints) else {
             return false;
-        }
+        };
         let since = draft.note_lasting_since(self.world, Lasting::Uninitialized);
         let waits = draft.waits_until(since + draft.policy.initialization);
         if waits {
-            draft.wait_for(Wait::Initialization);
+            draft.wait_for(Wait::Initialization(taint));
         }
         waits
     }

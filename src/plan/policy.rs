@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::model::patience::INITIALIZATION;
+use crate::model::startup_taint;
 
 /// The settings of the controller that decisions depend on; the others are those of the pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,9 +13,11 @@ pub struct Policy {
     pub min_write_interval: Duration,
     /// How long an agent may be silent before a usage query, and the time between two queries.
     pub query_interval: Duration,
-    /// The maximum time that the first block of a node waits while a cloud controller has not initialized its Node.
-    /// Zero turns the wait off.
+    /// The maximum time that the first block of a node waits while its Node has a startup taint. Zero turns the wait
+    /// off.
     pub initialization: Duration,
+    /// The prefixes of the keys of startup taints. They live as long as the process.
+    pub startup_taints: &'static [&'static str],
     /// Who creates a CiliumNode.
     pub cilium_nodes: CiliumNodeOrigin,
     /// Who creates a CiliumPodIPPool.
@@ -32,11 +35,23 @@ impl Policy {
         // A starting agent reports its use within two of its update periods of 15 s (`docs/cilium.md`, Use).
         query_interval: Duration::from_secs(30),
         initialization: INITIALIZATION,
+        startup_taints: startup_taint::KNOWN,
         cilium_nodes: CiliumNodeOrigin::Agent,
         pod_ip_pools: PodIpPoolOrigin::Administrator,
         reclaim: ReclaimPolicy::DEFAULT,
         growth: GrowthProof::Listed,
     };
+
+    /// The same with further startup taints.
+    #[must_use]
+    pub fn with_startup_taints(self, further: &[String]) -> Self {
+        if further.is_empty() {
+            return self;
+        }
+        let further = further.iter().map(|prefix| &*Box::leak(prefix.clone().into_boxed_str()));
+        let all: Vec<&'static str> = startup_taint::KNOWN.iter().copied().chain(further).collect();
+        Self { startup_taints: all.leak(), ..self }
+    }
 }
 
 /// Which report of an agent lets its node grow. An agent that still runs in another mode of Cilium reports nothing, and

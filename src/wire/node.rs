@@ -1,4 +1,4 @@
-//! The Node on the wire: labels, addresses, podCIDRs and the annotations that take their place, and nothing else of it.
+//! The Node on the wire: labels, keys of taints, addresses, podCIDRs and the annotations that take their place, and nothing else of it.
 //!
 //! Addresses that are no IP addresses are skipped. A podCIDR that is no CIDR is reported. `carrier_patch` makes the
 //! patches of Nodes, in the mode in which they carry blocks.
@@ -16,10 +16,6 @@ use crate::model::node::{
 use crate::model::observation::Object;
 use crate::model::revision::{Core, Revision};
 use crate::net::cidr::{Cidr, Family};
-
-/// The keys of the taints of a Node to which the cloud controller manager or Cluster API has not yet given its labels.
-const UNINITIALIZED: [&str; 2] =
-    ["node.cloudprovider.kubernetes.io/uninitialized", "node.cluster.x-k8s.io/uninitialized"];
 
 /// The annotations that name these pod CIDRs to agents of every version.
 pub(super) fn pod_cidr_annotations(cidrs: &[Cidr]) -> Map<String, Value> {
@@ -63,7 +59,7 @@ impl Wire for Nodes {
             created: meta.created(),
             labels: wire.metadata.labels.unwrap_or_default(),
             deleting: meta.is_deleting(),
-            uninitialized: taints.iter().any(|taint| UNINITIALIZED.contains(&taint.key.as_str())),
+            taints: taints.into_iter().map(|taint| taint.key).collect(),
             // Hostnames are skipped.
             addresses: addresses
                 .into_iter()
@@ -187,18 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_of_cloud_controllers_or_cluster_api_says_that_labels_may_be_missing() {
-        for (taints, expected) in [
-            (r#"{"key":"node.cloudprovider.kubernetes.io/uninitialized","value":"true"}"#, true),
-            (r#"{"key":"a"},{"key":"node.cluster.x-k8s.io/uninitialized","effect":"NoSchedule"}"#, true),
-            (r#"{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}"#, false),
-            ("", false),
-        ] {
-            let node = node(&format!(
-                r#"{{"metadata":{{"name":"n","uid":"u","resourceVersion":"7"}},"spec":{{"taints":[{taints}]}}}}"#
-            ));
-            assert_eq!(node.uninitialized, expected, "{taints}");
-        }
+    fn the_keys_of_taints_are_read() {
+        let node = node(
+            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},
+                "spec":{"taints":[{"key":"a","value":"true"},{"key":"b/c","effect":"NoSchedule"}]}}"#,
+        );
+        assert_eq!(node.taints, ["a", "b/c"]);
     }
 
     #[test]

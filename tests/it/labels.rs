@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::scene::{PROMPT, fill, join_one, versions, wait_claims_carried, wait_status};
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
-use crate::support::controller::Controller;
+use crate::support::controller::{Controller, ELECTED, command};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
@@ -61,10 +61,11 @@ async fn late_labels_choose_the_pool_of_the_first_block() -> Result<()> {
         rig.cluster.create_pool(&PoolSpec::new("all").ipv4(28, &["10.1.0.0/24"])).await?;
         let west = PoolSpec::new("west").select("zone", "west").ipv4(28, &["10.2.0.0/24"]);
         rig.cluster.create_pool(&west.with("priority", 10)).await?;
-        let flags = [PROMPT, &["--wait-for-initialization", "1h"]].concat();
+        let waits = ["--wait-for-initialization", "1h", "--startup-taint", "example.com/"];
+        let flags = [PROMPT, &[ELECTED], &waits].concat();
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
         rig.cluster.create_node(&NodeSpec::new("late")).await?;
-        let taint = json!({"key": "node.cluster.x-k8s.io/uninitialized", "effect": "NoSchedule"});
+        let taint = json!({"key": "example.com/labels-missing", "effect": "NoSchedule"});
         rig.cluster.patch(Kind::Node, "late", json!({"spec": {"taints": [taint]}})).await?;
         let mut late = Agent::Fake(rig.agents.fake("late"));
         late.start()?;
@@ -73,6 +74,10 @@ async fn late_labels_choose_the_pool_of_the_first_block() -> Result<()> {
         let is_selected = |status: &Value| status["nodes"]["selected"] == 2 && status["nodes"]["served"] == 1;
         wait_status(rig, "all", "one served node of two", is_selected).await?;
         ensure!(rig.cluster.claims_of("late").is_empty(), "its first block came before its labels");
+        let output =
+            command(&rig.control_plane.admin_kubeconfig).args(["why", "late"]).output().await?.stdout;
+        let answer = String::from_utf8(output)?;
+        ensure!(answer.contains("its Node has the startup taint example.com/ "), "{answer}");
 
         rig.cluster.relabel_node("late", &[("zone", Some("west"))]).await?;
         rig.cluster.patch(Kind::Node, "late", json!({"spec": {"taints": []}})).await?;

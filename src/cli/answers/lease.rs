@@ -4,9 +4,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
 use crate::controller::client::Clients;
-use crate::controller::lease;
+use crate::controller::lease::{self, STARTUP_TAINTS};
 use crate::model::failure::Failure;
 use crate::model::time::Timestamp;
+use crate::plan::Policy;
 use crate::wire::failures::{self, FAILING_WRITES};
 
 /// The writes that fail, as the leader has noted them; none if no replica leads.
@@ -16,6 +17,13 @@ pub(super) fn failures(lease: &Lease, now: Timestamp) -> Vec<Failure> {
         Some(note) if of_lease(lease, now).2 => failures::read(note),
         Some(_) | None => Vec::new(),
     }
+}
+
+/// The policy of the leader, as far as it is known.
+pub(super) fn policy(lease: &Lease) -> Policy {
+    let note = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(STARTUP_TAINTS));
+    let taints = note.into_iter().flat_map(|note| note.split(','));
+    Policy::DEFAULT.with_startup_taints(&taints.map(str::to_owned).collect::<Vec<_>>())
 }
 
 /// The Lease of the controller, or why it is not known.

@@ -199,7 +199,8 @@ impl Source {
         if let Ok(Some(lease)) = &lease {
             world.suppose_failures(lease::failures(lease, now.wall));
         }
-        let plans = plan_all(&mut world, Policy::DEFAULT, now);
+        let policy = lease.as_ref().ok().and_then(Option::as_ref).map_or(Policy::DEFAULT, lease::policy);
+        let plans = plan_all(&mut world, policy, now);
         Ok(Listed { live, world, plans, now, lease, lease_took })
     }
 

@@ -14,6 +14,7 @@ use crate::controller::mode::ModeSource;
 use crate::controller::routes::RouteExport;
 use crate::controller::run::Options;
 use crate::model::release::Release;
+use crate::model::startup_taint;
 use crate::net::cidr::Family;
 use crate::plan::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};
 use crate::publisher::Mode;
@@ -119,9 +120,10 @@ pub struct Args {
     )]
     usage_query_interval: Duration,
 
-    /// How long a node waits for its first block while its Node has an uninitialized taint; 0s turns the wait off.
+    /// How long a node waits for its first block while its Node has a startup taint; 0s turns the wait off.
     ///
-    /// A cloud controller or Cluster API removes the taint after it has set the labels of the Node.
+    /// A cloud controller, Cluster API or Karpenter removes the taint after it has set the labels of the Node. See
+    /// --startup-taint.
     #[arg(
         long,
         value_name = "DURATION",
@@ -130,6 +132,19 @@ pub struct Args {
         help_heading = CLUSTER
     )]
     wait_for_initialization: Duration,
+
+    /// A further startup taint: its key, or the first characters of several keys. May be repeated.
+    ///
+    /// Known are node.cloudprovider.kubernetes.io/uninitialized, node.cluster.x-k8s.io/uninitialized and
+    /// karpenter.sh/unregistered. A taint that stays until the node has addresses is refused. Example: --startup-taint
+    /// example.com/labels-missing.
+    #[arg(
+        long = "startup-taint",
+        value_name = "PREFIX",
+        value_parser = startup_taint::checked,
+        help_heading = CLUSTER
+    )]
+    pub(super) startup_taints: Vec<String>,
 
     /// Reserve no addresses in a node's first block for the agent's router, health endpoint and ingress.
     ///
@@ -432,7 +447,7 @@ impl Args {
 
     /// The settings that decisions depend on.
     pub(super) fn policy(&self) -> Policy {
-        Policy {
+        let policy = Policy {
             min_write_interval: self.min_write_interval,
             query_interval: self.usage_query_interval,
             initialization: self.wait_for_initialization,
@@ -451,12 +466,14 @@ impl Args {
                 at_once: self.reclaim_at_once.into(),
                 per_minute: self.reclaim_per_minute.into(),
             },
+            startup_taints: Policy::DEFAULT.startup_taints,
             growth: if self.modes.iter().collect::<BTreeSet<_>>().len() > 1 {
                 GrowthProof::Seen
             } else {
                 GrowthProof::Listed
             },
-        }
+        };
+        policy.with_startup_taints(&self.startup_taints)
     }
 }
 

@@ -24,6 +24,9 @@ pub const VERSION: &str = "nodeipam.io/version";
 /// The annotation with the pace of the leader's writes, while nodes wait for their turn in the event budget.
 pub const PACE: &str = "nodeipam.io/paced";
 
+/// The annotation with the startup taints that the command line of the leader adds, separated by commas.
+pub const STARTUP_TAINTS: &str = "nodeipam.io/startup-taints";
+
 /// The resource of Leases.
 pub(super) fn resource() -> ApiResource {
     ApiResource::erase::<Lease>(&())
@@ -59,15 +62,16 @@ pub(super) fn described(
     last_write: Option<Timestamp>,
     failures: &[Failure],
     pace: Option<String>,
+    startup_taints: &[String],
 ) -> DynamicObject {
     let annotations = lease.metadata.annotations.get_or_insert_default();
-    match pace {
-        Some(pace) => drop(annotations.insert(PACE.to_owned(), pace)),
-        None => drop(annotations.remove(PACE)),
-    }
-    match failures::noted(failures) {
-        Some(note) => drop(annotations.insert(FAILING_WRITES.to_owned(), note)),
-        None => drop(annotations.remove(FAILING_WRITES)),
+    let startup_taints = (!startup_taints.is_empty()).then(|| startup_taints.join(","));
+    let notes = [(PACE, pace), (FAILING_WRITES, failures::noted(failures)), (STARTUP_TAINTS, startup_taints)];
+    for (key, note) in notes {
+        match note {
+            Some(note) => drop(annotations.insert(key.to_owned(), note)),
+            None => drop(annotations.remove(key)),
+        }
     }
     annotations.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     if let Some(at) = last_write {
@@ -180,12 +184,12 @@ mod tests {
 
     #[test]
     fn the_last_write_stays_until_its_holder_writes_again() {
-        let first = described(lease(&json!({})), Some(at(9)), &[], None);
+        let first = described(lease(&json!({})), Some(at(9)), &[], None, &[]);
         let annotation =
             |lease: &DynamicObject| lease.metadata.annotations.clone().unwrap()[LAST_WRITE].clone();
         assert_eq!(annotation(&first), "1970-01-01T00:00:09Z");
-        assert_eq!(annotation(&described(first.clone(), None, &[], None)), "1970-01-01T00:00:09Z");
-        assert_eq!(annotation(&described(first, Some(at(10)), &[], None)), "1970-01-01T00:00:10Z");
+        assert_eq!(annotation(&described(first.clone(), None, &[], None, &[])), "1970-01-01T00:00:09Z");
+        assert_eq!(annotation(&described(first, Some(at(10)), &[], None, &[])), "1970-01-01T00:00:10Z");
     }
 
     #[test]

@@ -108,6 +108,7 @@ impl Candidate {
             namespace: "kube-system".to_owned(),
             identity: "me_1".to_owned(),
             timing: Timing::new(15 * SECOND, 10 * SECOND, 2 * SECOND).unwrap(),
+            startup_taints: Vec::new(),
         };
         let (lead, telemetry) = (Lead::to_be_won(), Telemetry::start());
         let (wish, wished) = watch::channel(Wish::Lead);

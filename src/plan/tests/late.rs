@@ -43,8 +43,13 @@ fn a_wait_with_a_name_has_a_bound_of_its_own() {
             "NoAddresses: 1 node without addresses, more than {seconds} s after its carrier was created: {why}"
         )
     };
-    let labels = "its Node has an uninitialized taint and may get more labels; see --wait-for-initialization";
-    check("crd v4", "node a 1 uninitialized\nciliumnode a @5", &[(74, ""), (75, &after(75, labels))]);
+    let labels = "its Node has the startup taint node.cluster.x-k8s.io/uninitialized and may get more labels; see \
+                  --wait-for-initialization";
+    check(
+        "crd v4",
+        "node a 1 taint=node.cluster.x-k8s.io/uninitialized\nciliumnode a @5",
+        &[(74, ""), (75, &after(75, labels))],
+    );
     let requests = "its agent requests no addresses; see `ipam-multi-pool-pre-allocation` in cilium-config";
     check("multi-pool v4", "node a 1\nciliumnode a @5", &[(59, ""), (60, &after(60, requests))]);
     check("crd v4", "node a 1", &[(9999, "")]);

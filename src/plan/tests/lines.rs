@@ -2,7 +2,7 @@
 //! [draining] [reclaim=enabled|dry-run] [zone=Z] [exclude=CIDR] [communities=LIST] [maxBlocks=N] [maxAddresses=N]
 //! [freeBelow=N] [reuseAfterNodeLoss=SECONDS] [@REVISION]` (it reclaims after 10 m, below 40 %), `node NAME UID
 //! [created=SECOND] [zone=Z] [label=KEY=VALUE…] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION]
-//! [malformed] [own=CIDR] [deleting] [uninitialized] [@REVISION]`, `ciliumnode NAME @REVISION [CIDR…]
+//! [malformed] [own=CIDR] [deleting] [taint=KEY] [@REVISION]`, `ciliumnode NAME @REVISION [CIDR…]
 //! [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed] [need=N] [has=CIDRS]
 //! [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others) [agents=ADDRESS] [fenced=CIDRS]
 //! [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS] [bare]
@@ -30,7 +30,7 @@ pub(super) fn object(line: &str) -> Object {
             revision: Revision::of(number(&words, "@", 1).into()),
             created: Timestamp::from_second(number(&words, "created=", 0).into()).unwrap(),
             deleting: words.contains(&"deleting"),
-            uninitialized: words.contains(&"uninitialized"),
+            taints: value(&words, "taint=").map(str::to_owned).into_iter().collect(),
             labels: zone(&words)
                 .map(|zone| ("zone".to_owned(), zone))
                 .into_iter()

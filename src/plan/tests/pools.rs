@@ -490,14 +490,16 @@ fn a_pool_with_more_blocks_than_can_be_counted_has_a_status() {
 #[test]
 fn the_first_block_waits_until_a_cloud_controller_has_set_the_labels() {
     let pools = "pool rest 10.0.0.0/24 28\npool east 10.1.0.0/24 28 zone=east";
-    let waits = format!("waits: {}", Wait::Initialization);
-    let tainted = || Cluster::of(&format!("{pools}\nnode a 1 uninitialized\nciliumnode a @50"));
+    let waits = format!("waits: {}", Wait::Initialization("node.cluster.x-k8s.io/uninitialized"));
+    let tainted = || {
+        Cluster::of(&format!("{pools}\nnode a 1 taint=node.cluster.x-k8s.io/uninitialized\nciliumnode a @50"))
+    };
     let mut cluster = tainted();
     cluster.expect("a", &waits);
     assert_eq!(tally::node_state(&cluster.world, &"a".into()), tally::NodeState::Pending);
     cluster.pass(59);
     cluster.expect("a", &waits);
-    cluster.observe("node a 1 uninitialized zone=east @101");
+    cluster.observe("node a 1 taint=node.cluster.x-k8s.io/uninitialized zone=east @101");
     cluster.expect("a", &waits);
     cluster.observe("node a 1 zone=east @102");
     cluster.expect("a", "claim 10.1.0.0/28 of pool east for node a");
@@ -513,8 +515,10 @@ fn the_first_block_waits_until_a_cloud_controller_has_set_the_labels() {
     assert_eq!(rendered(&node(&off.world, &"a".into(), never, off.now)), claim);
     // A node that comes back has its blocks already.
     let held = "claim 10.0.0.0/28 a 1 Held @40 of=rest";
-    Cluster::of(&format!("{pools}\nnode a 1 uninitialized\nciliumnode a @30\n{held}"))
-        .expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
+    Cluster::of(&format!(
+        "{pools}\nnode a 1 taint=node.cluster.x-k8s.io/uninitialized\nciliumnode a @30\n{held}"
+    ))
+    .expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
 }
 
 #[test]

@@ -75,7 +75,8 @@ fn a_node_whose_new_claim_is_refused_gets_back_what_it_holds() {
 
 #[test]
 fn a_new_block_waits_for_the_labels_of_an_uninitialized_node() {
-    let mut cluster = Cluster::of(&DRAINING.replace("node a 2", "node a 2 uninitialized"));
+    let mut cluster =
+        Cluster::of(&DRAINING.replace("node a 2", "node a 2 taint=node.cluster.x-k8s.io/uninitialized"));
     assert_starts(&rendered(&cluster.plan("a")), "waits: ");
     cluster.begin(&cluster.plan("a"));
     cluster.pass(60);

@@ -88,7 +88,7 @@ fn sound() -> World {
         created: Timestamp::default(),
         labels: BTreeMap::new(),
         deleting: false,
-        uninitialized: false,
+        taints: Vec::new(),
         addresses: vec![NodeAddress { kind: AddressKind::Internal, address: "192.168.0.1".parse().unwrap() }],
         pod_cidrs: Vec::new(),
         later_than: None,

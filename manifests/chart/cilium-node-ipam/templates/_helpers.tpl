@@ -130,6 +130,9 @@ server, would refuse that as a conflict.
 {{- if ne (int64 .Values.watchEventBudget) 30000 }}
 - --watch-event-budget={{ int64 .Values.watchEventBudget }}
 {{- end }}
+{{- range .Values.startupTaints }}
+- --startup-taint={{ . }}
+{{- end }}
 {{- if ne .Values.ciliumNamespace "kube-system" }}
 - --cilium-namespace={{ .Values.ciliumNamespace }}
 {{- end }}
