@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use regex::Regex;
+
 use super::{Text, root, sources};
 
 /// The texts that the program or its chart can show.
@@ -92,7 +94,7 @@ fn annotations() -> Vec<Text> {
     texts.collect()
 }
 
-/// The documents for users, without their blocks of code.
+/// The documents for users, without their blocks of code and without the targets of links, which name files.
 pub(super) fn documents(root: &Path) -> Vec<Text> {
     let mut paths = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
     let mut open = vec![root.join("docs")];
@@ -106,10 +108,12 @@ pub(super) fn documents(root: &Path) -> Vec<Text> {
             }
         }
     }
+    let target = Regex::new(r"\]\([^)]*\)").expect("the pattern is well formed");
     let text = |path: std::path::PathBuf| {
         let page = fs::read_to_string(&path).expect("a document can be read");
         // Every second part is between the fences of a block of code.
         let text: String = page.split("```").step_by(2).collect();
+        let text = target.replace_all(&text, "]").into_owned();
         Text { place: path.display().to_string(), text }
     };
     paths.into_iter().map(text).collect()
