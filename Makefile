@@ -28,7 +28,7 @@ BESIDE_TOOLS := $(HELMS:%=build/bin/helm-%) build/bin/prometheus build/bin/gobgp
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
-SERVERLESS := cli_import:: cli_validate:: decisions:: docs:: events:: example_cluster:: gobgp_api:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: logged:: map::pages mutants:: simulation:: words::
+SERVERLESS := cli_import:: cli_validate:: decisions:: docs:: events:: example_cluster:: gobgp_api:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: logged:: map::pages mutants:: screens:: simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_17
 # Those with real routers, and those of routes that take long. `make test-routes` runs all, and `make test` the others.

@@ -3,10 +3,17 @@
 //! Names and texts of other writers are in most outputs. So each line is made printable here, and its colours are added
 //! afterwards: `anstream` removes them where no terminal shows them, and where `NO_COLOR` is set. JSON and YAML get the
 //! escapes of their notation, so a reader has the same strings.
+//!
+//! Lines for people fit the width of the terminal.
+
+mod line;
+mod table;
+mod wrap;
 
 use std::fmt;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal as _, Write};
 
+use anstream::adapter::strip_str;
 use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
@@ -16,14 +23,15 @@ use serde_saphyr::DoubleQuoted;
 use crate::model::printable::{is_hidden, printable, printable_json};
 use crate::view::audit::catalog::Severity;
 
+pub(super) use line::{Line, PLAIN};
+pub(super) use table::Table;
+
 /// Something is wrong, and pods wait for it.
 pub(super) const WRONG: Style = AnsiColor::Red.on_default().bold();
 /// Something waits, or is in progress.
 pub(super) const WAITS: Style = AnsiColor::Yellow.on_default();
 /// Nothing is wrong.
 pub(super) const FINE: Style = AnsiColor::Green.on_default();
-/// No more than a remark.
-pub(super) const PLAIN: Style = Style::new();
 
 /// The style of a problem.
 pub(super) const fn style_for(severity: Severity) -> Style {
@@ -34,8 +42,12 @@ pub(super) const fn style_for(severity: Severity) -> Style {
     }
 }
 
-/// Clears a terminal (ECMA-48: erase in page, cursor position).
-const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
+/// Moves the cursor to the top left of a terminal (ECMA-48, as the next two).
+const TOP: &str = "\u{1b}[H";
+/// Erases the rest of a line.
+const ERASE_LINE: &str = "\u{1b}[K";
+/// Erases the rest of the screen.
+const ERASE_REST: &str = "\u{1b}[J";
 
 /// The reader of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,39 +58,42 @@ pub(super) enum Reader {
     Closed,
 }
 
-/// A line for people: texts of any content, each in a style.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Line(Vec<(Style, String)>);
-
-impl<T: Into<String>> From<T> for Line {
-    fn from(text: T) -> Self {
-        Self::painted(PLAIN, text)
-    }
-}
-
-impl Line {
-    /// A text in a style.
-    pub(super) fn painted(style: Style, text: impl Into<String>) -> Self {
-        Self::default().and(style, text)
-    }
-
-    /// The line with a further text.
-    pub(super) fn and(mut self, style: Style, text: impl Into<String>) -> Self {
-        self.0.push((style, text.into()));
-        self
-    }
-}
-
-impl fmt::Display for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(style, text)| write!(f, "{style}{}{style:#}", printable(text)))
-    }
+/// The lines of a table, without headers for a program.
+pub(super) fn table_lines(table: Table, has_headers: bool) -> Vec<Line> {
+    if has_headers { table.fitted(wrap::size().width) } else { table.bare() }
 }
 
 /// Prints lines.
 pub(super) fn print_lines<L: Into<Line>>(lines: impl IntoIterator<Item = L>) -> anyhow::Result<Reader> {
-    let text: String = lines.into_iter().map(|line| line.into().to_string() + "\n").collect();
+    let width = wrap::size().width;
+    let lines = lines.into_iter().flat_map(|line| line.into().wrapped(width));
+    let text: String = lines.map(|line| line + "\n").collect();
     write_to(&mut anstream::stdout().lock(), text.as_bytes())
+}
+
+/// Prints lines from the top of the terminal, over those that are there.
+pub(super) fn redraw(lines: &[Line]) -> anyhow::Result<Reader> {
+    let size = wrap::size();
+    // Without colours the stream would remove all other escapes too.
+    let is_plain = anstream::stdout().current_choice() == anstream::ColorChoice::Never;
+    let shown = |line: String| if is_plain { strip_str(&line).to_string() } else { line };
+    let lines = lines.iter().flat_map(|line| line.wrapped(size.width)).map(shown).collect();
+    print_own(redrawn(lines, size.height).as_bytes())
+}
+
+/// The lines over those on a terminal with this many lines. A screen that scrolls would lose its top.
+fn redrawn(mut lines: Vec<String>, height: Option<usize>) -> String {
+    // The cursor is on the last line.
+    let n_shown = height.map_or(lines.len(), |height| height.saturating_sub(1));
+    if lines.len() > n_shown {
+        let n_whole = n_shown.saturating_sub(1);
+        let n_more = lines.len() - n_whole;
+        lines.truncate(n_whole);
+        lines.push(format!("and {n_more} more lines"));
+    }
+    let ends = format!("{ERASE_LINE}\n");
+    let lines: String = lines.into_iter().flat_map(|line| [line, ends.clone()]).collect();
+    format!("{TOP}{lines}{ERASE_REST}")
 }
 
 /// Prints an object as JSON.
@@ -106,14 +121,17 @@ fn write_to(out: &mut impl Write, text: &[u8]) -> anyhow::Result<Reader> {
     }
 }
 
-/// Clears the terminal.
-pub(super) fn clear() -> anyhow::Result<Reader> {
-    print_own(CLEAR.as_bytes())
-}
-
 /// Prints a line on standard error. A command does not fail because it can't.
 pub(super) fn note(line: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", printable(&line.to_string()));
+    let text = line.to_string();
+    let indent = text.len() - text.trim_start_matches(' ').len() + 2;
+    let line = Line::from(text);
+    let lines = if std::io::stderr().is_terminal() {
+        line.below(indent).wrapped(wrap::size().width)
+    } else {
+        vec![line.to_string()]
+    };
+    let _ = writeln!(std::io::stderr().lock(), "{}", lines.join("\n"));
 }
 
 /// Prints a question on standard error. Its answer is on the same line.
@@ -187,8 +205,18 @@ mod tests {
         let line = Line::from(HOSTILE).and(WRONG, "x\n\u{1b}[32m");
         let shown = r"a\u{1b}]0;title\u{7}\u{9b}31m\u{202e}b\u{2028}\u{feff}\u{7f}";
         assert_eq!(line.to_string(), format!(r"{shown}{WRONG}x\n\u{{1b}}[32m{WRONG:#}"));
-        let plain = anstream::adapter::strip_str(&line.to_string()).to_string();
+        let plain = strip_str(&line.to_string()).to_string();
         assert_eq!(plain, format!(r"{shown}x\n\u{{1b}}[32m"));
+    }
+
+    #[test]
+    fn a_screen_is_redrawn_from_the_top_and_does_not_scroll() {
+        let draw = |n: usize, height| redrawn((1..=n).map(|n| n.to_string()).collect(), height);
+        assert_eq!(draw(2, Some(24)), format!("{TOP}1{ERASE_LINE}\n2{ERASE_LINE}\n{ERASE_REST}"));
+        assert_eq!(draw(3, Some(4)).matches('\n').count(), 3);
+        let cut = format!("{TOP}1{ERASE_LINE}\nand 3 more lines{ERASE_LINE}\n{ERASE_REST}");
+        assert_eq!(draw(4, Some(3)), cut);
+        assert_eq!(draw(100, None).matches('\n').count(), 100);
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn name_rule() -> String {
         description = "The state, or WillDrain (held, and must leave its node) or Deleting"
     ),
     printcolumn(
-        name = "Used",
+        name = "Pods",
         type_ = "integer",
         json_path = ".status.drain.podCount",
         description = "Addresses that pods still use. Only of a draining block"
@@ -138,7 +138,8 @@ fn name_rule() -> String {
         name = "Until",
         type_ = "string",
         json_path = ".status.until",
-        description = "End of the cooling"
+        description = "End of the cooling",
+        priority = 1
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr", priority = 1),

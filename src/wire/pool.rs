@@ -70,13 +70,15 @@ pub struct Pools;
         name = "Without",
         type_ = "integer",
         json_path = ".status.nodes.without",
-        description = "Selected nodes without a block"
+        description = "Selected nodes without a block",
+        priority = 1
     ),
     printcolumn(
         name = "Wait",
         type_ = "string",
         json_path = ".status.summary.wait",
-        description = "Nodes that wait: for the first block / for another block"
+        description = "Nodes that wait: for the first block / for another block",
+        priority = 1
     ),
     printcolumn(
         name = "Blocks",
@@ -94,7 +96,7 @@ pub struct Pools;
         name = "Used",
         type_ = "string",
         json_path = ".status.summary.used",
-        description = "Used addresses in percent of published and free addresses, per family"
+        description = "Addresses that agents report as used, in percent of all that pods can have, per family"
     ),
     printcolumn(
         name = "Priority",

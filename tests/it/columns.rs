@@ -68,7 +68,7 @@ async fn claims_and_pools_show_what_happens_to_each_block() -> Result<()> {
         let (waiting, until) = (&rows["drained"]["WAITING FOR"], &rows["lost"]["UNTIL"]);
         ensure!(waiting.starts_with("the first block of a node stays"), "{waiting}");
         ensure!(until.len() == "2026-01-01T00:00:00Z".len() && until.ends_with('Z'), "{until}");
-        ensure!(rows.values().all(|row| row["POOL"] == "p" && row["USED"].is_empty()), "{rows:?}");
+        ensure!(rows.values().all(|row| row["POOL"] == "p" && row["PODS"].is_empty()), "{rows:?}");
         ensure!(rows["drained"]["CIDR"].ends_with("/28"), "{rows:?}");
 
         let expected = json!([{

@@ -68,6 +68,7 @@ mod routers;
 mod routes;
 mod scene;
 mod scraping;
+mod screens;
 mod second_allocator;
 mod served_versions;
 mod server_restarts;

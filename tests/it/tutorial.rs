@@ -3,7 +3,7 @@
 //!
 //! A block `console` has commands with their output. A block `yaml` has the content of the file that the text before it
 //! names last. A block `sh` has the commands that lead into the playground. [`VARYING`] lists the values that differ
-//! between readers; runs of spaces count as one. A command that only reads is repeated until its output is the shown
+//! between readers; runs of white space count as one. A command that only reads is repeated until its output is the shown
 //! one, because controller and agents need a moment. The tutorial says so.
 
 use std::path::Path;
@@ -24,6 +24,9 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tutorial.md");
 
 /// The way of a reader into the playground. The test is there already.
 const SETUP: [&str; 2] = ["make playground", ". build/playground/environment"];
+
+/// The columns of the terminal that the page shows.
+const COLUMNS: usize = 80;
 
 /// The minimum number of commands of the tutorial. Fewer would mean that the test does not read it properly.
 const FEWEST: usize = 15;
@@ -60,7 +63,7 @@ const VARYING: [(&str, &str); 7] = [
     // `drain --wait` reports each cause that it sees between two looks.
     (r"(?m)^(1 block of \S+ on nodes\n( .*\n)*)+", "PROGRESS\n"),
     // The leader is named after its machine.
-    (r"(?m)^controller +\S+, \S+ leads", "controller VERSION, LEADER leads"),
+    (r"(?m)^controller +\S+,\s+\S+\s+leads", "controller VERSION, LEADER leads"),
 ];
 
 /// A part of the tutorial.
@@ -159,7 +162,7 @@ impl<'a> Shell<'a> {
     async fn run(&self, command: &str) -> Result<String> {
         let mut bash = Command::new("bash");
         // A terminal shows both outputs.
-        bash.arg("-c").arg(format!("exec 2>&1\n{}{command}", self.environment));
+        bash.arg("-c").arg(format!("exec 2>&1\nexport COLUMNS={COLUMNS}\n{}{command}", self.environment));
         bash.current_dir(self.folder.path()).stdin(Stdio::null()).kill_on_drop(true);
         let output = self.rig.cluster.alarm.over(async { Ok(bash.output().await?) }).await?;
         Ok(String::from_utf8(output.stdout)?)
@@ -174,8 +177,8 @@ fn plain(output: &str) -> String {
         let once = pattern.replace_all(&text, *word);
         pattern.replace_all(&once, *word).into_owned()
     });
-    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    lines.collect::<Vec<_>>().join("\n")
+    // A value of another length may move the words behind it to the next line.
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn parts(tutorial: &str) -> Result<Vec<Part<'_>>> {

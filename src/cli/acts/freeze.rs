@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Answer, Consent, FIELD_MANAGER, patch_params, within};
 use crate::cli::answers::replicas::OUR_PODS;
 use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
-use crate::cli::screen;
+use crate::cli::screen::{self, Line};
 use crate::controller::client::Clients;
 use crate::controller::dry_run::{self, Proposal};
 use crate::model::freeze::Switch;
@@ -19,6 +19,8 @@ use crate::wire::freeze::{CONFIG_MAP, REASON, freeze_of, key_of};
 
 /// How many writes are listed for people.
 const LISTED: usize = 20;
+/// The indentation of a line that continues on the next one.
+const INDENT: usize = 4;
 
 /// Stop the writes of the controller while it keeps running and reporting.
 ///
@@ -85,7 +87,9 @@ pub fn freeze(args: Freeze) -> anyhow::Result<Verdict> {
         let is_table = args.consent.reads_first(args.cluster.output)?;
         let object = json!({"frozen": effects, "written": true});
         if is_table {
-            args.cluster.print("Freeze", fields(object.clone()), || effects)?;
+            args.cluster.print("Freeze", fields(object.clone()), || {
+                effects.into_iter().map(|effect| Line::from(effect).below(INDENT)).collect()
+            })?;
         }
         if args.consent.ask("Freeze?")? == Answer::No {
             return Ok(Verdict::Found);
@@ -140,8 +144,8 @@ pub fn unfreeze(args: Unfreeze) -> anyhow::Result<Verdict> {
             let lines = dry_run::lines(&world, &proposal);
             let n_more = lines.len().saturating_sub(LISTED);
             // The last line counts the writes.
-            args.cluster
-                .print("Unfreeze", fields(object.clone()), || lines.into_iter().skip(n_more).collect())?;
+            let lines = lines.into_iter().skip(n_more).map(|line| Line::from(line).below(INDENT));
+            args.cluster.print("Unfreeze", fields(object.clone()), || lines.collect())?;
         }
         let Some(found) = found else {
             screen::note(format_args!(

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::super::object;
 use super::{Answer, Consent, patch_params, within};
-use crate::cli::answers::plan::{by_time, object, text};
+use crate::cli::answers::plan::{LABEL, by_time, object, text};
 use crate::cli::answers::unreadable::Unreadable;
 use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
-use crate::cli::screen;
+use crate::cli::screen::{self, Line};
 use crate::controller::client::{Clients, ReadError};
 use crate::forecast::change::{Change, Ranges};
 use crate::forecast::outlook::outlook;
@@ -144,7 +144,8 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
     lines.extend(found.iter().flat_map(|(pool, cidrs)| {
         cidrs
             .iter()
-            .map(move |(cidr, before)| format!("write     pool {pool}: {cidr} {before:?} -> {state:?}"))
+            .map(move |(cidr, before)| format!("pool {pool}: {cidr} {before:?} -> {state:?}"))
+            .map(|write| Line::labelled("write", LABEL, &write))
     }));
     let mut object = object(&outlook);
     object["changes"] = changes(&found, state);
@@ -171,9 +172,9 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
     }
     if is_table {
         let pools = found.iter();
-        screen::print_lines(
-            pools.map(|(pool, cidrs)| format!("pool {pool} {} ({})", done(state), ten_of(cidrs.keys()))),
-        )?;
+        screen::print_lines(pools.map(|(pool, cidrs)| {
+            Line::from(format!("pool {pool} {} ({})", done(state), ten_of(cidrs.keys()))).below(2)
+        }))?;
     } else {
         object["written"] = Value::from(!found.is_empty());
         cluster.print("StateChange", fields(object), Vec::<String>::new)?;

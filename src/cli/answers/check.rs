@@ -7,7 +7,7 @@ use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::super::screen::{self, PLAIN, style_for};
-use super::{Live, Source, Verdict, around, block_on, fields, files, wrapped_below};
+use super::{Live, Source, Verdict, around, block_on, fields, files};
 use crate::forecast::plan_all;
 use crate::model::counted::counted;
 use crate::plan::Policy;
@@ -96,11 +96,19 @@ fn text(lines: &[Line], skipped: &[String]) -> Vec<screen::Line> {
         let severity = format!("{:<7}", check.severity().as_str());
         let first = screen::Line::painted(style_for(check.severity()), severity);
         out.push(first.and(PLAIN, format!("  {}  {objects}", check.id())));
-        let mut more = wrapped("cause   ", &line.cause);
-        more.extend(wrapped("objects ", &named(line)).into_iter().filter(|_| has_objects(line)));
-        more.extend(wrapped("remedy  ", check.remedy()));
-        more.push(format!("         page     {PAGE}#{}", check.id().to_lowercase()));
-        out.extend(more.into_iter().map(Into::into));
+        let objects = has_objects(line).then(|| named(line));
+        let parts = [
+            ("cause", Some(line.cause.clone())),
+            ("objects", objects),
+            ("remedy", Some(check.remedy().to_owned())),
+        ];
+        let parts = parts.into_iter().filter_map(|(label, text)| Some((label, text?)));
+        let page = ("page", format!("{PAGE}#{}", check.id().to_lowercase()));
+        out.extend(
+            parts
+                .chain([page])
+                .map(|(label, text)| screen::Line::labelled(&format!("         {label}"), 18, &text)),
+        );
         out.push(screen::Line::default());
     }
     let count = |severity: Severity| lines.iter().filter(|line| line.check.severity() == severity).count();
@@ -111,7 +119,7 @@ fn text(lines: &[Line], skipped: &[String]) -> Vec<screen::Line> {
         count(Severity::Info)
     );
     out.push(counts.into());
-    out.extend(skipped.iter().map(|skipped| format!("Not checked: {skipped}.").into()));
+    out.extend(skipped.iter().map(|skipped| screen::Line::from(format!("Not checked: {skipped}.")).below(2)));
     out
 }
 
@@ -134,11 +142,6 @@ fn named(line: &Line) -> String {
     }
 }
 
-/// A text in lines, behind a label.
-fn wrapped(label: &str, text: &str) -> Vec<String> {
-    wrapped_below(&format!("         {label} "), text)
-}
-
 fn object(line: &Line) -> Value {
     let objects = line.objects.iter().map(|(name, detail)| {
         let detail = (!detail.is_empty()).then_some(detail);
@@ -158,15 +161,7 @@ fn object(line: &Line) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::WIDTH;
     use super::*;
-
-    #[test]
-    fn long_texts_are_wrapped_below_their_label() {
-        let lines = wrapped("cause   ", &"word ".repeat(40));
-        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= WIDTH), "{lines:#?}");
-        assert!(lines[0].starts_with("         cause    word") && lines[1].starts_with(&" ".repeat(18)));
-    }
 
     #[test]
     fn an_unknown_id_is_an_error() {

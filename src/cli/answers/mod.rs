@@ -27,7 +27,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use comfy_table::{ContentArrangement, Table, presets};
 use files::{Files, Namespaces};
 use http::Uri;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -37,7 +36,7 @@ use unreadable::{Unreadable, explained};
 
 use super::access::Access;
 use super::program::program;
-use super::screen::{self, Line, Reader};
+use super::screen::{self, Line, PLAIN, Reader, Table};
 use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
 use crate::controller::gather::{GatherOptions, list_cluster, list_readable};
@@ -45,7 +44,6 @@ use crate::controller::mode::ModeSource;
 use crate::forecast::plan_all;
 use crate::model::kind::Kind;
 use crate::model::plan::NodePlan;
-use crate::model::printable::printable;
 use crate::model::time::Now;
 use crate::plan::Policy;
 use crate::publisher::settings::Settings;
@@ -57,9 +55,6 @@ pub const API_VERSION: &str = "cli.nodeipam.io/v1";
 
 /// How long a command lists, repeated attempts included. A person waits for it, and sees each failure at once.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-
-/// The width of texts for people.
-const WIDTH: usize = 100;
 
 /// Something was found that is wrong.
 const FOUND: u8 = 1;
@@ -76,7 +71,7 @@ pub struct Cluster {
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Table, help_heading = "Output")]
     pub(in crate::cli) output: Format,
 
-    /// Print tables without their headers.
+    /// Print tables without their headers, and each row on one line.
     #[arg(long, help_heading = "Output")]
     no_headers: bool,
 }
@@ -304,45 +299,21 @@ impl Cluster {
         if self.output == Format::Wide { more.into_iter().collect() } else { Vec::new() }
     }
 
-    /// A table as kubectl prints one: without borders, two spaces between columns.
-    pub(in crate::cli) fn table(
+    /// The lines of a table without colours.
+    pub(in crate::cli) fn table<'a>(
         &self,
-        headers: &[&str],
+        headers: impl IntoIterator<Item = &'a str>,
         rows: impl IntoIterator<Item = Vec<String>>,
-    ) -> Vec<String> {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        if !self.no_headers {
-            table.set_header(headers);
-        }
-        // A line separator in a cell would be a further line of the table.
-        table.add_rows(rows.into_iter().map(|row| row.into_iter().map(|cell| printable(&cell).into_owned())));
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        table.lines().map(|line| line.trim_end().to_owned()).collect()
+    ) -> Vec<Line> {
+        let mut table = Table::new(headers);
+        rows.into_iter().for_each(|row| table.add(PLAIN, row));
+        self.table_lines(table)
     }
-}
 
-/// A text in lines of [`WIDTH`], behind a label.
-fn wrapped_below(label: &str, text: &str) -> Vec<String> {
-    let next = " ".repeat(label.len());
-    let mut lines = Vec::new();
-    let mut line = label.to_owned();
-    let mut is_empty = true;
-    for word in text.split_whitespace() {
-        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            lines.push(std::mem::replace(&mut line, next.clone()));
-            is_empty = true;
-        }
-        if !is_empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_empty = false;
+    /// The lines of a table.
+    fn table_lines(&self, table: Table) -> Vec<Line> {
+        screen::table_lines(table, !self.no_headers)
     }
-    lines.push(line);
-    lines
 }
 
 /// The fields of a JSON object.

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::super::object;
+use super::super::screen::Line;
 use super::{Cluster, Source, Verdict, block_on, fields};
 use crate::cli::documents::{Depth, Input, Places};
 use crate::controller::dry_run::{self, Proposal};
@@ -19,11 +20,15 @@ use crate::model::pool::RangeState;
 use crate::net::cidr::Cidr;
 use crate::plan::Policy;
 use crate::view::departures::{Departure, When};
-use crate::view::overview::{Overview, PoolRow, Problem};
+use crate::view::overview::{NodeTotals, Overview, PoolRow, Problem};
 use crate::wire::check;
 
 /// How many blocks a table for people lists.
 const LISTED: usize = 20;
+/// The width of a label.
+pub(in crate::cli) const LABEL: usize = 10;
+/// The indentation of a write that continues on the next line. Reasons of pools are indented less.
+const INDENT: usize = 4;
 
 /// Show the difference that a change would make: the pools before and after, which node gets which block, and which
 /// nodes would wait.
@@ -101,7 +106,12 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         if changes.is_empty() {
             let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
             let object = proposed(&proposal);
-            args.cluster.print("Plan", fields(object), || dry_run::lines(&world, &proposal))?;
+            args.cluster.print("Plan", fields(object), || {
+                dry_run::lines(&world, &proposal)
+                    .into_iter()
+                    .map(|line| Line::from(line).below(INDENT))
+                    .collect()
+            })?;
             let waits = !proposal.waiting.is_empty() || !proposal.unselected.is_empty();
             return Ok(if waits { Verdict::Found } else { Verdict::Fine });
         }
@@ -172,67 +182,68 @@ fn moved(before: &str, after: &str) -> String {
     if before == after { after.to_owned() } else { format!("{before} -> {after}") }
 }
 
-/// The answer for people.
-pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<String> {
-    let (before, after) = (&outlook.before.nodes, &outlook.after.nodes);
+/// The numbers of nodes before and after, without those that are zero.
+fn of_nodes(before: &NodeTotals, after: &NodeTotals) -> Line {
     let count = |before: usize, after: usize| moved(&before.to_string(), &after.to_string());
-    let mut lines = vec![
-        format!(
-            "nodes  {}: {} served, {} WITHOUT ADDRESSES, {} want growth, {} without a pool",
-            count(before.all, after.all),
-            count(before.served, after.served),
-            count(before.without_addresses, after.without_addresses),
-            count(before.want_growth, after.want_growth),
-            count(before.no_pool, after.no_pool),
-        ),
-        String::new(),
+    let counts = [
+        (before.served, after.served, "served"),
+        (before.without_addresses, after.without_addresses, "WITHOUT ADDRESSES"),
+        (before.want_growth, after.want_growth, "want growth"),
+        (before.no_pool, after.no_pool, "without a pool"),
     ];
-    let headers = ["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)"];
+    let some = counts.into_iter().filter(|(before, after, what)| before + after > 0 || *what == "served");
+    let some: Vec<String> =
+        some.map(|(before, after, what)| format!("{} {what}", count(before, after))).collect();
+    Line::labelled("nodes", 7, &format!("{}: {}", count(before.all, after.all), some.join(", ")))
+}
+
+/// The answer for people.
+pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<Line> {
+    let mut lines = vec![of_nodes(&outlook.before.nodes, &outlook.after.nodes), Line::default()];
+    let headers = ["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT"];
     let rows = both(outlook).into_values().map(|(before, after)| row(before, after));
-    lines.extend(cluster.table(&headers, rows));
+    lines.extend(cluster.table(headers, rows));
     if !outlook.grants.is_empty() {
-        lines.push(String::new());
+        lines.push(Line::default());
         let rows = outlook.grants.iter().take(LISTED);
         let rows =
             rows.map(|grant| vec![grant.node.to_string(), grant.cidr.to_string(), grant.pool.to_string()]);
-        lines.extend(cluster.table(&["NODE", "GETS BLOCK", "OF POOL"], rows));
-        lines.extend(more(outlook.grants.len()));
+        lines.extend(cluster.table(["NODE", "GETS BLOCK", "OF POOL"], rows));
+        lines.extend(more(outlook.grants.len()).map(Line::from));
     }
     if !outlook.departures.is_empty() {
-        lines.push(String::new());
+        lines.push(Line::default());
         let groups = by_time(&outlook.departures);
         let rows = groups
             .into_iter()
             .map(|(when, nodes)| vec![nodes.len().to_string(), when.to_string(), ten_of(nodes)]);
-        lines.extend(cluster.table(&["BLOCKS", "LEAVE", "NODES"], rows));
+        lines.extend(cluster.table(["BLOCKS", "LEAVE", "NODES"], rows));
     }
-    lines.push(String::new());
-    if let Some(room) = &outlook.room {
-        lines.push(format!("room      {}", told(room)));
-    }
+    lines.push(Line::default());
+    let part = |label: &str, text: &str| Line::labelled(label, LABEL, text);
+    lines.extend(outlook.room.as_ref().map(|room| part("room", &told(room))));
     if let Some(FirstFull { percent, pools, n_nodes: _ }) = &outlook.first_full {
-        lines.push(format!(
-            "use       from {percent} % use per node on, nodes get no further block of the first pools: {}",
-            ten_of(pools)
-        ));
+        let pools = ten_of(pools);
+        let text = format!(
+            "from {percent} % use per node on, nodes get no further block of the first pools: {pools}"
+        );
+        lines.push(part("use", &text));
     }
     if !outlook.homeless.is_empty() {
-        lines.push(format!(
-            "room      no pool has a block for {} after the recreation: {}",
-            counted(outlook.homeless.len(), "node"),
-            ten_of(&outlook.homeless)
-        ));
+        let nodes = counted(outlook.homeless.len(), "node");
+        let names = ten_of(&outlook.homeless);
+        lines.push(part("room", &format!("no pool has a block for {nodes} after the recreation: {names}")));
     }
-    lines.extend(outlook.final_effects.iter().map(|effect| format!("final     {effect}")));
+    lines.extend(outlook.final_effects.iter().map(|effect| part("final", effect)));
     let problem = |problem: &Problem| {
         let is_named = problem.subjects.iter().any(|subject| problem.message.contains(subject.as_str()));
         let names = if is_named { String::new() } else { format!(" ({})", ten_of(&problem.subjects)) };
         format!("{}: {}{names}", problem.kind, problem.message)
     };
-    lines.extend(outlook.appearing.iter().map(|found| format!("appears   {}", problem(found))));
-    lines.extend(outlook.resolved.iter().map(|found| format!("resolved  {}", problem(found))));
+    lines.extend(outlook.appearing.iter().map(|found| part("appears", &problem(found))));
+    lines.extend(outlook.resolved.iter().map(|found| part("resolved", &problem(found))));
     if outlook.appearing.is_empty() && outlook.homeless.is_empty() {
-        lines.push("No problem would appear.".to_owned());
+        lines.push("No problem would appear.".into());
     }
     lines
 }

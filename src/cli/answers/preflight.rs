@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use anyhow::bail;
 use serde_json::{Value, json};
 
+use super::super::screen;
 use super::plan::pools;
-use super::{Gathered, Source, Verdict, block_on, fields, wrapped_below};
+use super::{Gathered, Source, Verdict, block_on, fields};
 use crate::model::counted::counted;
 use crate::model::installation::Installation;
 use crate::model::kind::Kind;
@@ -59,15 +60,15 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
             "failures": count(State::Fail), "warnings": count(State::Warn), "unseen": count(State::Unseen),
         });
         args.cluster.print("Preflight", fields(object), || {
-            let mut text: Vec<String> = lines.iter().flat_map(shown).collect();
-            text.push(String::new());
-            text.push(format!(
-                "{}, {}, {} not seen, {} ok.",
-                counted(count(State::Fail), "failure"),
-                counted(count(State::Warn), "warning"),
-                count(State::Unseen),
-                count(State::Ok)
-            ));
+            let mut text: Vec<screen::Line> = lines.iter().flat_map(shown).collect();
+            let unseen = match count(State::Unseen) {
+                0 => String::new(),
+                n => format!("{n} not seen, "),
+            };
+            let (failures, warnings) =
+                (counted(count(State::Fail), "failure"), counted(count(State::Warn), "warning"));
+            let counts = format!("{failures}, {warnings}, {unseen}{} ok.", count(State::Ok));
+            text.extend([screen::Line::default(), counts.into()]);
             text
         })?;
         let is_wrong = lines.iter().any(|line| line.state < State::Unseen);
@@ -86,14 +87,14 @@ impl Args {
     }
 }
 
-fn shown(line: &Line) -> Vec<String> {
+fn shown(line: &Line) -> Vec<screen::Line> {
     let label = format!("{:<5} {:<24} ", line.state.as_str(), line.point.as_str());
-    let mut lines = wrapped_below(&label, &line.text);
-    let remedy = line.remedy.as_deref().map(|remedy| {
-        let indent = if line.state == State::Unseen { "look: " } else { "fix: " };
-        wrapped_below(&format!("{}{indent}", " ".repeat(label.len())), remedy)
-    });
-    lines.extend(remedy.into_iter().flatten());
+    let width = label.len();
+    let mut lines = vec![screen::Line::labelled(&label, width, &line.text)];
+    lines.extend(line.remedy.as_deref().map(|remedy| {
+        let what = if line.state == State::Unseen { "look: " } else { "fix: " };
+        screen::Line::labelled(&format!("{}{what}", " ".repeat(width)), width + what.len(), remedy)
+    }));
     lines
 }
 

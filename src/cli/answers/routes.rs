@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::super::object;
+use super::super::screen::Line;
 use super::{Live, Source, Verdict, block_on, fields};
 use crate::controller::gobgp::Daemon;
 use crate::controller::routes::read_node_states;
@@ -154,14 +155,18 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
                     let none = || "-".to_owned();
                     vec![none(), none(), none(), format!("{prefix} via {hop}")]
                 });
-                args.cluster.table(&headers, nodes.iter().map(compared).chain(without_node))
+                args.cluster.table(headers, nodes.iter().map(compared).chain(without_node))
             }
-            None => args.cluster.table(&["NODE", "VIA", "PREFIXES", "NOT ANNOUNCED"], nodes.iter().map(row)),
-            Some(Syntax::Linux) => nodes.iter().flat_map(linux).collect(),
-            Some(Syntax::Bird) => bird(&nodes),
+            None => args.cluster.table(["NODE", "VIA", "PREFIXES", "NOT ANNOUNCED"], nodes.iter().map(row)),
+            Some(Syntax::Linux) => nodes.iter().flat_map(linux).map(Line::from).collect(),
+            Some(Syntax::Bird) => bird(&nodes).into_iter().map(Line::from).collect(),
             Some(Syntax::Frr) => {
                 // The command line has required it.
-                nodes.iter().flat_map(|node| frr(node, args.asn.unwrap_or_default())).collect()
+                nodes
+                    .iter()
+                    .flat_map(|node| frr(node, args.asn.unwrap_or_default()))
+                    .map(Line::from)
+                    .collect()
             }
         })?;
         Ok(verdict)

@@ -6,11 +6,12 @@ use anstyle::Style;
 use serde_json::{Value, json};
 
 use super::super::program::program;
-use super::super::screen::{self, FINE, Line, PLAIN, Reader, WAITS, WRONG, style_for};
+use super::super::screen::{self, FINE, Line, PLAIN, Reader, Table, WAITS, WRONG, style_for};
 use super::controller::{CLOCK_TOLERANCE, Controller, NO_LEADER};
 use super::follow::{self, Screen};
 use super::{Cluster, Source, Verdict, block_on, fields};
 use crate::model::counted::{counted, shown};
+use crate::model::names::ten_of;
 use crate::model::time::Timestamp;
 use crate::view::audit::catalog::Severity;
 use crate::view::late;
@@ -31,8 +32,8 @@ use crate::view::overview::{NodeTotals, Overview, PoolRow, Problem, overview, so
          select(.free == 0)'"
 )]
 pub struct Args {
-    /// Look again every 2 s, or less often in a large cluster, until it is interrupted. A terminal is redrawn;
-    /// elsewhere each answer is printed that differs from the last one.
+    /// Look again every 2 s, or less often in a large cluster, until it is interrupted. A terminal is redrawn, with the
+    /// time in the first line; elsewhere each answer is printed that differs from the last one.
     #[arg(short, long)]
     watch: bool,
 
@@ -57,11 +58,9 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         let look = async || Answer::of(cluster).await;
         let answer = if args.watch {
             let screen = Screen::of(cluster.output);
-            let show = |answer: &Answer| {
-                if screen == Screen::Redraw {
-                    screen::clear()?;
-                }
-                answer.print(cluster)
+            let show = |answer: &Answer| match screen {
+                Screen::Redraw => screen::redraw(&answer.dated(cluster)),
+                Screen::Append => answer.print(cluster),
             };
             follow::watch(screen, look, show).await?
         } else if args.wait {
@@ -77,6 +76,9 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         Ok(answer.verdict())
     })
 }
+
+/// The width of a label.
+const LABEL: usize = 12;
 
 /// The longest forecast that is shown: it extends the grants of six hours.
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);
@@ -111,6 +113,15 @@ impl Answer {
         let Self { controller, overview } = self;
         cluster.print("Status", fields(object(controller, overview)), || text(cluster, controller, overview))
     }
+
+    /// The text below its time.
+    fn dated(&self, cluster: &Cluster) -> Vec<Line> {
+        let Self { controller, overview } = self;
+        let title = format!("{} status at {:.0}, until Ctrl-C", program(), controller.now);
+        let mut lines = vec![title.into(), Line::default()];
+        lines.extend(text(cluster, controller, overview));
+        lines
+    }
 }
 
 /// Whether two answers say the same. The age of the Lease changes all the time, and is in a sentence about it.
@@ -136,25 +147,20 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
     if overview.pools.is_empty() {
         lines.push("The cluster has no pools: kubectl apply -f POOL.yaml".into());
     } else {
-        let mut headers =
-            vec!["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)", "OLDEST", "LASTS"];
+        let mut headers = vec!["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT", "OLDEST", "LASTS"];
         headers.extend(cluster.wide(["PRIORITY", "SELECTOR", "CIDRS(HELD/ALL)"]));
-        let rows = overview.pools.iter().map(|pool| {
-            let mut row = row(pool, controller.now);
-            row.extend(cluster.wide(more(pool)));
-            row
-        });
-        let table = cluster.table(&headers, rows);
-        let n_headers = table.len().saturating_sub(overview.pools.len());
-        let of_headers = std::iter::repeat_n(PLAIN, n_headers);
-        let styles = of_headers.chain(overview.pools.iter().map(style_of));
-        lines.extend(styles.zip(table).map(|(style, line)| Line::painted(style, line)));
+        let mut table = Table::new(headers);
+        for pool in &overview.pools {
+            let row = row(pool, controller.now).into_iter().chain(cluster.wide(more(pool)));
+            table.add(style_of(pool), row);
+        }
+        lines.extend(cluster.table_lines(table));
     }
     lines.push(Line::default());
     lines.extend(verdict_line(overview));
     for (number, problem) in overview.problems.iter().enumerate() {
         let line = Line::from(format!("{:>3}  ", number + 1)).and(style_for(problem.severity), problem.kind);
-        lines.push(line.and(PLAIN, format!(": {}", problem.message)));
+        lines.push(line.and(PLAIN, format!(": {}", problem.message)).below(5));
         lines.extend(problem.next.iter().map(|next| format!("     next: {} {next}", program()).into()));
     }
     lines
@@ -184,24 +190,24 @@ fn of_controller(controller: &Controller) -> Line {
         last_write.map(plain),
         controller.pace.as_ref().map(|pace| (WAITS, format!("paced: {pace}"))),
     ];
-    let mut line = Line::from("controller  ");
+    let mut line = Line::from("controller  ").below(LABEL);
     for (index, (style, text)) in parts.into_iter().flatten().enumerate() {
         line = line.and(PLAIN, if index > 0 { ", " } else { "" }).and(style, text);
     }
     line
 }
 
+/// The numbers of nodes, without those that are zero.
 fn of_nodes(nodes: &NodeTotals) -> Line {
-    let style = if nodes.without_addresses > 0 { WRONG } else { PLAIN };
-    Line::from(format!("nodes       {}: {} served, ", nodes.all, nodes.served))
-        .and(style, format!("{} WITHOUT ADDRESSES", nodes.without_addresses))
-        .and(
-            PLAIN,
-            format!(
-                ", {} want growth, {} without a pool, {} not Linux",
-                nodes.want_growth, nodes.no_pool, nodes.not_linux
-            ),
-        )
+    let line = Line::from(format!("nodes       {}: {} served", nodes.all, nodes.served)).below(LABEL);
+    let counts = [
+        (nodes.without_addresses, WRONG, "WITHOUT ADDRESSES"),
+        (nodes.want_growth, PLAIN, "want growth"),
+        (nodes.no_pool, PLAIN, "without a pool"),
+        (nodes.not_linux, PLAIN, "not Linux"),
+    ];
+    let some = counts.into_iter().filter(|(count, ..)| *count > 0);
+    some.fold(line, |line, (count, style, what)| line.and(PLAIN, ", ").and(style, format!("{count} {what}")))
 }
 
 /// The sentence that nothing is wrong. A node without addresses that is not late yet is no problem, but not fine either.
@@ -264,7 +270,7 @@ fn more(pool: &PoolRow) -> [String; 3] {
         .cidrs
         .iter()
         .map(|(cidr, counts)| format!("{cidr}={}/{}", shown(counts.held), shown(counts.blocks)));
-    [priority, selector, cidrs.collect::<Vec<_>>().join(",")]
+    [priority, selector, ten_of(cidrs)]
 }
 
 /// The time since a moment; `None` if it is in the future: a wrong clock has set it.

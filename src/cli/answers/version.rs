@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use serde_json::json;
 
+use super::super::screen::Line;
 use super::around::definitions;
 use super::lease::{of_lease, read_lease};
 use super::{Cluster, Verdict, block_on, fields};
@@ -56,12 +57,8 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         let object = json!({"client": CLIENT, "server": version, "leader": leader, "lease": sentence, "definitions": crds});
         cluster.print("Version", fields(object), || {
             let leader = leader.map_or(sentence.clone(), |leader| format!("{leader} ({sentence})"));
-            vec![
-                format!("client  {CLIENT}"),
-                format!("server  {version}"),
-                format!("leader  {leader}"),
-                format!("crds    {crds}"),
-            ]
+            let lines = [("client", CLIENT), ("server", &version), ("leader", &leader), ("crds", &crds)];
+            lines.into_iter().map(|(label, text)| Line::labelled(label, 8, text)).collect()
         })?;
         Ok(Verdict::Fine)
     })

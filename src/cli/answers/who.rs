@@ -72,8 +72,8 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         args.cluster.print("Who", fields(object), || {
             let cluster = &args.cluster;
             let headers = ["ADDRESS", "IS", "NODE", "POOL"].into_iter();
-            let headers: Vec<&str> = headers.chain(cluster.wide(["CLAIM", "UNTIL"])).chain(["WHY"]).collect();
-            cluster.table(&headers, answers.iter().map(|answer| row(cluster, answer)))
+            let headers = headers.chain(cluster.wide(["CLAIM", "UNTIL"])).chain(["WHY"]);
+            cluster.table(headers, answers.iter().map(|answer| row(cluster, answer)))
         })?;
         let is_foreign = answers.iter().any(|answer| answer.word == Word::Foreign);
         Ok(if is_foreign { Verdict::Found } else { Verdict::Fine })

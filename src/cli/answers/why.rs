@@ -4,11 +4,12 @@ use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::super::object;
+use super::super::screen::Line;
 use super::{Cluster, Listed, Source, Verdict, block_on, fields};
 use crate::model::claim::block_name;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::names::NodeName;
+use crate::model::names::{NodeName, ten_of};
 use crate::model::node::Node;
 use crate::model::plan::{self, NodePlan, WhyNot};
 use crate::model::request::Request;
@@ -45,6 +46,9 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         Ok(if reason.waits.is_empty() { Verdict::Fine } else { Verdict::Found })
     })
 }
+
+/// The width of a label.
+const LABEL: usize = 10;
 
 /// The answer for one node.
 struct Reason {
@@ -149,21 +153,20 @@ impl Reason {
         })
     }
 
-    fn text(&self, cluster: &Cluster) -> Vec<String> {
-        let or_none = |list: &[String]| if list.is_empty() { "none".to_owned() } else { list.join(", ") };
+    fn text(&self, cluster: &Cluster) -> Vec<Line> {
+        let part = |label: &str, text: &str| Line::labelled(label, LABEL, text);
+        let or_none = |list: &[String]| if list.is_empty() { "none".to_owned() } else { ten_of(list) };
+        let carrier = self.carrier.unwrap_or("none: the agent has not created the CiliumNode yet");
         let mut lines = vec![
-            format!("node      {}", self.node),
-            format!("labels    {}", or_none(&self.labels)),
-            format!("pools     {}", or_none(&self.pools)),
-            format!(
-                "carrier   {}",
-                self.carrier.unwrap_or("none: the agent has not created the CiliumNode yet")
-            ),
-            format!("agent     {}", self.agent),
-            String::new(),
+            part("node", self.node.as_str()),
+            part("labels", &or_none(&self.labels)),
+            part("pools", &or_none(&self.pools)),
+            part("carrier", carrier),
+            part("agent", &self.agent),
+            Line::default(),
         ];
         if self.blocks.is_empty() {
-            lines.push("The node has no blocks.".to_owned());
+            lines.push("The node has no blocks.".into());
         } else {
             let row = |answer: &who::Answer| {
                 let pool = answer.pool.as_ref().map_or("-".to_owned(), ToString::to_string);
@@ -174,8 +177,8 @@ impl Reason {
                 row
             };
             let headers = ["BLOCK", "IS", "POOL"].into_iter();
-            let headers: Vec<&str> = headers.chain(cluster.wide(["CLAIM", "UNTIL"])).chain(["WHY"]).collect();
-            lines.extend(cluster.table(&headers, self.blocks.iter().map(row)));
+            let headers = headers.chain(cluster.wide(["CLAIM", "UNTIL"])).chain(["WHY"]);
+            lines.extend(cluster.table(headers, self.blocks.iter().map(row)));
         }
         let parts = [
             ("waits", &self.waits),
@@ -185,11 +188,11 @@ impl Reason {
             ("next", &self.next),
         ];
         for (what, sentences) in parts.into_iter().filter(|(_, sentences)| !sentences.is_empty()) {
-            lines.push(String::new());
-            lines.extend(sentences.iter().map(|sentence| format!("{what:<9} {sentence}")));
+            lines.push(Line::default());
+            lines.extend(sentences.iter().map(|sentence| part(what, sentence)));
         }
         if self.waits.is_empty() && self.findings.is_empty() && self.next.is_empty() {
-            lines.extend([String::new(), "The node has everything that it asks for.".to_owned()]);
+            lines.extend([Line::default(), "The node has everything that it asks for.".into()]);
         }
         lines
     }

@@ -44,6 +44,7 @@ async fn the_way_back_from_deleted_definitions_keeps_every_claim_and_its_cooling
         let (_, seen) = shell.answer(&page.next()?).await?;
         let (_, audit) = shell.answer("cilium-node-ipam check").await?;
         for report in [seen, audit] {
+            let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
             for name in ["nodeipblocks", "nodeippools"] {
                 let sentence = format!("the definition {name}.nodeipam.io is being deleted");
                 ensure!(report.contains(&sentence), "{report}");
@@ -66,6 +67,7 @@ async fn the_way_back_from_deleted_definitions_keeps_every_claim_and_its_cooling
         }
         for command in ["status", "check"] {
             let (status, report) = shell.answer(&format!("cilium-node-ipam {command}")).await?;
+            let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
             ensure!(!status.success() && report.contains(".nodeipam.io is missing"), "{report}");
         }
         for _step in ["install", "give back to Helm", "create"] {
