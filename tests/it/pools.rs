@@ -11,6 +11,7 @@ use crate::scene::{
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, dry_run};
+use crate::support::families::Families;
 use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
@@ -394,6 +395,47 @@ async fn another_pool_serves_in_place_of_one_that_was_deleted_by_mistake() -> Re
         ensure!(blocks(rig, "n") == ["10.1.0.0/28"], "{:?}", blocks(rig, "n"));
         wait_claims_carried(rig).await?;
         Ok((controller, agent, [first, second, third]))
+    })
+    .await
+}
+
+/// A tool that watches a repository applies the same manifest again and again. A permanent difference hides all others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_is_applied_again_changes_nothing() -> Result<()> {
+    under_oracle(Options::of(Families::Dual), async |rig| {
+        let plane = &rig.control_plane;
+        let controller = Controller::start_ready(plane, PROMPT).await?;
+        let folder = tempfile::tempdir()?;
+        let manifest = folder.path().join("pool.yaml");
+        let ranges = |cidr: &str, size: u8| json!({"blockSize": size, "cidrs": [{"cidr": cidr}]});
+        let pool = json!({
+            "apiVersion": "nodeipam.io/v1alpha1",
+            "kind": "NodeIPPool",
+            "metadata": {"name": "applied"},
+            "spec": {
+                "nodeSelector": {"matchLabels": {"zone": "a"}},
+                "perNode": {"maxBlocks": 4},
+                "ipv4": ranges("10.1.0.0/24", 28),
+                "ipv6": ranges("fd00:1::/120", 124),
+            },
+        });
+        std::fs::write(&manifest, pool.to_string())?;
+        let manifest = manifest.to_string_lossy();
+        for file in [&*manifest, "manifests/examples/pool.yaml"] {
+            kubectl(plane, &["apply", "-f", file]).await?;
+        }
+        // The controller writes its finalizer and the status.
+        wait_status(rig, "applied", "the counts of its blocks", |status| {
+            status["ipv6"]["blocks"]["free"] == 16
+        })
+        .await?;
+        for file in [&*manifest, "manifests/examples/pool.yaml"] {
+            let said = kubectl(plane, &["apply", "-f", file]).await?;
+            ensure!(said.trim_end().ends_with(" unchanged"), "{said}");
+            // It exits with 1 if there is a difference.
+            kubectl(plane, &["diff", "-f", file]).await?;
+        }
+        Ok(controller)
     })
     .await
 }

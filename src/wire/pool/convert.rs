@@ -212,7 +212,7 @@ impl Reader {
                 let rule = format!("{}; it overlaps {other}", rules::NO_OVERLAP);
                 self.refuse(format!("{at}.cidrs"), &range.cidr, &rule);
             }
-            cidrs.insert(cidr, range.state.into());
+            cidrs.insert(cidr, range.state.unwrap_or_default().into());
         }
         let mut exclude = Vec::new();
         for (index, text) in wire.exclude.iter().enumerate() {

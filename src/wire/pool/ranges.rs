@@ -54,9 +54,10 @@ pub struct Range {
     pub cidr: String,
 
     /// Active: nodes get blocks of it. Cordoned: nodes get no more blocks. Draining: nodes get no more blocks, and the
-    /// controller reclaims its blocks. Default: Active.
-    #[serde(default)]
-    pub state: RangeState,
+    /// controller reclaims its blocks. Absent: Active.
+    // Without a default in the schema: `kubectl apply` replaces a list as a whole, and would find a difference each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<RangeState>,
 }
 
 /// Whether a range gives out blocks.
