@@ -10,8 +10,9 @@ use anyhow::{Context as _, Result, ensure};
 const FEWEST: usize = 100;
 
 /// The documents outside of `docs` that are read too.
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 6] = [
     "README.md",
+    "SECURITY.md",
     "CONTRIBUTING.md",
     "tests/controlplane/README.md",
     "tests/agent/README.md",
@@ -91,6 +92,26 @@ fn every_invariant_has_code_and_tests_in_the_appendix() {
         assert!(section.contains("\n| kept by | |\n|---|---|\n| `"), "{rule}: no code");
         assert!(section.contains("\nTests: `"), "{rule}: no tests");
     }
+}
+
+/// Each row of the page of security about a protection names the test that shows it.
+#[test]
+fn everything_that_is_stopped_has_a_test() {
+    let page = include_str!("../../docs/security.md");
+    let (attacks, _) = page.split_once("\n## Rights\n").expect("the last section");
+    let mut n_attacks = 0;
+    for table in attacks.split("\n|---|---|---|\n").skip(1) {
+        for row in table.lines().take_while(|line| line.starts_with('|')) {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            // The table of ports has no tests.
+            if cells[0].starts_with(|first: char| first.is_ascii_digit() || first == '`') {
+                continue;
+            }
+            n_attacks += 1;
+            assert!(cells.len() == 3 && cells[2].starts_with('`') && cells[2].contains(".rs"), "{row}");
+        }
+    }
+    assert!(n_attacks >= 20, "only {n_attacks}");
 }
 
 /// The heading of the appendix for a rule that starts in this line.

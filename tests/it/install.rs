@@ -65,33 +65,33 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 14] = [
         "apiextensions.k8s.io",
         "customresourcedefinitions",
         &["get"],
-        "whether they are deleted, two only",
+        "whether they are being deleted; two by name",
     ),
-    (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
-    (EVERYWHERE, "", "pods", &["list"], "who has an address of a block that is to leave its node"),
-    (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard and freeze, two ConfigMaps only"),
-    (NAMESPACE, "", "pods", &["list", "watch"], "releases and restarts of the agents"),
-    (NAMESPACE, "cilium.io", "ciliumnodeconfigs", &["list", "watch"], "what is set for single nodes"),
+    (EVERYWHERE, "", "nodes", &["list", "watch"], "labels, addresses and taints"),
+    (EVERYWHERE, "", "pods", &["list"], "who has an address of a block before it leaves its node"),
+    (NAMESPACE, "", "configmaps", &["list", "watch"], "Cilium's configuration, and the freeze; two by name"),
+    (NAMESPACE, "", "pods", &["list", "watch"], "versions and restarts of Cilium's agents"),
+    (NAMESPACE, "cilium.io", "ciliumnodeconfigs", &["list", "watch"], "settings of single nodes"),
     (
         NAMESPACE,
         "coordination.k8s.io",
         "leases",
         &["get", "list", "watch", "create", "update"],
-        "the election, one Lease only",
+        "the election; one by name",
     ),
     ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
-    (EVERYWHERE, "cilium.io", "ciliumnodes", &["list", "watch", "patch"], "watch, settle, publish"),
-    (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage query"),
-    (EVERYWHERE, "nodeipam.io", "nodeippools", &["list", "watch", "patch"], "watch, finalizer"),
-    (EVERYWHERE, "nodeipam.io", "nodeippools/status", &["patch"], "status"),
+    (EVERYWHERE, "cilium.io", "ciliumnodes", &["list", "watch", "patch"], "to publish the blocks of nodes"),
+    (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage queries to agents"),
+    (EVERYWHERE, "nodeipam.io", "nodeippools", &["list", "watch", "patch"], "the finalizer"),
+    (EVERYWHERE, "nodeipam.io", "nodeippools/status", &["patch"], "the status"),
     (
         EVERYWHERE,
         "nodeipam.io",
         "nodeipblocks",
         &["list", "watch", "create", "patch", "delete"],
-        "watch, settle, claim, move, drop",
+        "the claims",
     ),
-    (EVERYWHERE, "nodeipam.io", "nodeipblocks/status", &["patch"], "what a drain waits for"),
+    (EVERYWHERE, "nodeipam.io", "nodeipblocks/status", &["patch"], "the reason why a drain waits"),
 ];
 
 /// The definitions that the controller may read.
@@ -211,6 +211,19 @@ async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
     // A repeated uninstall is no error.
     make(&plane, "uninstall", &["PURGE=1"]).await?;
     plane.assert_clean().await
+}
+
+#[test]
+fn rights_are_those_on_the_page_of_security() -> Result<()> {
+    let rows = RIGHTS.map(|(namespace, group, resource, verbs, purpose)| {
+        let place = if namespace == EVERYWHERE { "everywhere" } else { namespace };
+        let group = if group.is_empty() { "core" } else { group };
+        format!("| {place} | {group} | {resource} | {} | {purpose} |\n", verbs.join(", "))
+    });
+    let page = std::fs::read_to_string("docs/security.md")?;
+    let (_, table) = page.split_once("|---|---|---|---|---|\n").context("no table of rights")?;
+    ensure!(table == rows.concat(), "docs/security.md must end with\n{}", rows.concat());
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
