@@ -218,11 +218,35 @@ async fn on_a_bench(test: impl AsyncFnOnce(&Bench) -> Result<()>) -> Result<()> 
     .await
 }
 
+/// A proxy behind TLS. The authorities of the kubeconfig are also those of its proxy.
+fn behind_tls(
+    bench: &Bench,
+    proxy: &Front,
+    certificate: &rcgen::Certificate,
+    away: &Value,
+) -> Result<[Case; 2]> {
+    let data = "certificate-authority-data";
+    let mut authorities = STANDARD.decode(bench.cluster()[data].as_str().unwrap_or_default())?;
+    authorities.extend(format!("\n{}", certificate.pem()).into_bytes());
+    let authorities = STANDARD.encode(authorities);
+    let uri = format!("https://{}", proxy.address);
+    let mut away = away.clone();
+    away["clusters"][0]["cluster"][data] = authorities.clone().into();
+    Ok([
+        Case::new("proxy-url https", bench.config_with(&json!({"proxy-url": uri, data: authorities}))),
+        Case::new("HTTPS_PROXY https", away).with("HTTPS_PROXY", &uri),
+    ])
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn proxies_are_used_as_kubectl_uses_them() -> Result<()> {
     on_a_bench(async |bench| {
         let (http, socks) = (Front::connect(bench.address).await?, Front::socks(bench.address).await?);
         let (by_http, by_socks) = (format!("http://{}", http.address), format!("socks5://{}", socks.address));
+        let key = KeyPair::generate()?;
+        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.self_signed(&key)?;
+        let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
+        let https = Front::connect_tls(bench.address, certificate.der().clone(), key).await?;
         // Only a proxy knows the name, and loopback is never proxied by the environment.
         let port = bench.address.port();
         let away = bench.config_with(&json!({
@@ -252,6 +276,8 @@ async fn proxies_are_used_as_kubectl_uses_them() -> Result<()> {
             ])
             .await?;
         ensure!(http.accepted() > 0 && socks.accepted() > 0, "no proxy was used");
+        bench.accepted(behind_tls(bench, &https, &certificate, &away)?).await?;
+        ensure!(https.accepted() > 0, "no proxy behind TLS was used");
         bench
             .refused(
                 Case::new("an exception for the server", away.clone())

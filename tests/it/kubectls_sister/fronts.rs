@@ -48,13 +48,21 @@ impl Front {
 
     /// A proxy that speaks HTTP's CONNECT, and connects to `upstream` for any name.
     pub(super) async fn connect(upstream: SocketAddr) -> Result<Self> {
-        Self::start(move |mut client| async move {
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(client.read_u8().await?);
-            }
-            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
-            forward(client, upstream).await
+        Self::start(move |client| tunnel(client, upstream)).await
+    }
+
+    /// The same behind TLS with this certificate and key.
+    pub(super) async fn connect_tls(
+        upstream: SocketAddr,
+        certificate: CertificateDer<'static>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self> {
+        let server =
+            ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key)?;
+        let acceptor = TlsAcceptor::from(Arc::new(server));
+        Self::start(move |client| {
+            let acceptor = acceptor.clone();
+            async move { tunnel(acceptor.accept(client).await?, upstream).await }
         })
         .await
     }
@@ -125,7 +133,18 @@ impl Front {
     }
 }
 
-async fn forward(client: TcpStream, upstream: SocketAddr) -> Result<()> {
+/// Answers a request for a tunnel, and is one to `upstream` from then on.
+async fn tunnel(mut client: impl AsyncRead + AsyncWrite + Unpin, upstream: SocketAddr) -> Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await?);
+    }
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    client.flush().await?;
+    forward(client, upstream).await
+}
+
+async fn forward(client: impl AsyncRead + AsyncWrite + Unpin, upstream: SocketAddr) -> Result<()> {
     both_ways(client, TcpStream::connect(upstream).await?).await
 }
 
