@@ -11,7 +11,7 @@ use crate::forecast::plan_all;
 use crate::model::counted::counted;
 use crate::model::finding::Finding;
 use crate::model::freeze::Switch;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number};
 use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::model::time::Now;
@@ -123,7 +123,7 @@ pub fn lines(world: &World, proposal: &Proposal) -> Vec<String> {
         lines.push(format!(
             "{} without a pool: {}",
             counted(proposal.unselected.len(), "node"),
-            ten_of(&proposal.unselected)
+            ten_by_number(&proposal.unselected)
         ));
     }
     lines.extend(proposal.findings.iter().map(|finding| format!("finding {finding}")));

@@ -4,7 +4,7 @@
 //! ones, and nothing is written.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::model::names::NodeName;
@@ -232,6 +232,14 @@ pub struct ClaimStatus {
     pub drain: Option<DrainStatus>,
 }
 
+impl ClaimStatus {
+    /// The pods that have addresses of a block that drains, as far as the status names them.
+    #[must_use]
+    pub fn drain_pods(&self) -> BTreeSet<&String> {
+        self.drain.iter().flat_map(|drain| &drain.pods).map(|(_, pod)| pod).collect()
+    }
+}
+
 stable_names! {
     /// A word that `kubectl get` shows for a claim in place of its state.
     pub enum ShownAs {
@@ -322,5 +330,13 @@ impl FamilyCounts {
     #[must_use]
     pub const fn on_nodes(&self) -> u64 {
         self.held.saturating_add(self.draining)
+    }
+
+    /// The used addresses in percent of all that pods can have. `None` if agents do not report use, or if there are no
+    /// addresses.
+    #[must_use]
+    pub fn used_percent(&self) -> Option<u128> {
+        let used = u128::from(self.used?);
+        (used * 100).checked_div(used + u128::from(self.addresses_free))
     }
 }

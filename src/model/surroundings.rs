@@ -2,6 +2,7 @@
 //!
 //! Made by `crate::wire::surroundings`. No decision about a node depends on them.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::names::NodeName;
@@ -13,12 +14,26 @@ use crate::net::cidr::Cidr;
 pub struct Surroundings {
     /// The Pods with addresses of their own, without those on the network of their host.
     pub pods: Vec<PodAddresses>,
+    /// The pods for which agents report addresses as used, as `namespace/name`.
+    pub users: BTreeMap<IpAddr, String>,
     /// The ranges that belong to other systems.
     pub ranges: Vec<OtherRange>,
     /// The fields of the controller that another writer has set.
     pub writers: Vec<OtherWriter>,
     /// The definitions in the cluster that lack something of this program's definitions.
     pub old_definitions: Vec<OldDefinition>,
+}
+
+impl Surroundings {
+    /// The pods by their addresses: as the Pods say, or else as agents report.
+    #[must_use]
+    pub fn by_address(&self) -> BTreeMap<IpAddr, String> {
+        let mut found = self.users.clone();
+        for pod in &self.pods {
+            found.extend(pod.addresses.iter().map(|address| (*address, pod.name.clone())));
+        }
+        found
+    }
 }
 
 /// A Pod and its addresses.

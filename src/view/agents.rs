@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number};
 use crate::model::plan::Lasting;
 use crate::model::release::Release;
 use crate::model::time::Now;
@@ -51,7 +51,7 @@ pub fn missing(world: &World, now: Now) -> Option<Finding> {
          and its CiliumNode; else find out why the agent does not run there: kubectl get pods -A -o wide -l \
          k8s-app=cilium",
         counted(nodes.len(), "node"),
-        ten_of(&nodes)
+        ten_by_number(&nodes)
     );
     Some(Finding::of_node(FindingKind::AgentMissing, nodes.first()?, message))
 }
@@ -71,7 +71,7 @@ pub fn unsupported<'a>(world: &World, nodes: impl IntoIterator<Item = &'a NodeNa
         Some(release) => format!("{node} ({release})"),
         None => node.to_string(),
     });
-    Some(format!("{why}: {n_nodes}, {}", ten_of(names)))
+    Some(format!("{why}: {n_nodes}, {}", ten_by_number(names)))
 }
 
 /// The lines about agent versions that are logged at the start, one per version. Lines about agents that do not work
@@ -92,7 +92,7 @@ pub fn explained(world: &World, Census { support, release, nodes }: &Census<'_>)
         (Support::None | Support::Outdated, None) | (Support::Unknown, _) => UNKNOWN.to_owned(),
         (Support::Full, _) => return format!("{n_nodes} with {named}: fully supported"),
     };
-    format!("{n_nodes} with {named} ({}): {how}", ten_of(nodes))
+    format!("{n_nodes} with {named} ({}): {how}", ten_by_number(nodes))
 }
 
 /// The consequence and the remedy for agents of an unknown version.

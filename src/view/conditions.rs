@@ -15,7 +15,7 @@ use crate::model::claim::ClaimState;
 use crate::model::counted::{counted, shown};
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, PoolName, ten_of};
+use crate::model::names::{NodeName, PoolName, ten_by_number, ten_of};
 use crate::model::observation::PoolObject;
 use crate::model::pool::{Expand, PerNode, Pool, RangeState, Reclaim, ReclaimMode};
 use crate::model::printable::printable;
@@ -262,14 +262,14 @@ fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
             "the agents also run {missing}, and no pool of these nodes gives {missing} blocks: \
              {starts_with_nothing} `spec.{missing}`, or create a pool with {missing} ranges that selects them: \
              {}",
-            ten_of(without)
+            ten_by_number(without)
         );
         (ConditionReason::FamilyMissing, message)
     } else {
         let message = format!(
             "{SERVING}, except those whose agents also run {missing} and that no pool gives {missing} blocks: \
              {}",
-            ten_of(without)
+            ten_by_number(without)
         );
         (ConditionReason::Serving, message)
     }
@@ -312,7 +312,7 @@ fn deleting<'a>(world: &World, name: &PoolName, ranges: impl IntoIterator<Item =
          as soon as their nodes have other addresses: see the condition Draining; to speed this up, drain and \
          delete the nodes; to free all other ranges now, empty its `cidrs`{unreadable}",
         counts.join(", "),
-        ten_of(nodes),
+        ten_by_number(nodes),
     )
 }
 

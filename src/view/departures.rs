@@ -23,6 +23,8 @@ pub struct Departure {
     pub pool: PoolName,
     /// When it can leave.
     pub when: When,
+    /// The pods that have addresses of it, as far as the controller has reported them.
+    pub pods: Vec<String>,
 }
 
 /// When a block can leave its node.
@@ -79,6 +81,7 @@ pub fn departures(world: &World, is_meant: impl Fn(&Claim) -> bool) -> Vec<Depar
         node: claim.node.clone(),
         pool: claim.pool.clone(),
         when: when(world, claim),
+        pods: claim.status.drain_pods().into_iter().cloned().collect(),
     })
     .collect()
 }

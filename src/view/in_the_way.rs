@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number, ten_of};
 use crate::model::node::AddressKind;
 use crate::model::pool::Pool;
 use crate::net::cidr::{Cidr, Family};
@@ -52,7 +52,7 @@ fn pod_cidrs_of_others(world: &World) -> Option<Finding> {
         } else {
             format!("{} nodes have CIDRs", conflicts.len())
         },
-        ten_of(conflicts.values()),
+        ten_by_number(conflicts.values()),
         world.reader().ipam_mode().as_str(),
     );
     let (first, _) = conflicts.first_key_value()?;
@@ -80,7 +80,7 @@ fn cidrs_outside_pools(world: &World) -> Option<Finding> {
          their blocks; Cilium takes the first CIDR of a family as that of the node; drain the node and remove \
          the CIDR, or add its range to a pool",
         counted(listed.len(), "CiliumNode"),
-        ten_of(listed.values()),
+        ten_by_number(listed.values()),
     );
     let (first, _) = listed.first_key_value()?;
     Some(Finding::new(FindingKind::PodCIDROutsidePools, Kind::CiliumNode, first.as_str(), message))
@@ -106,7 +106,7 @@ fn own_network(world: &World, pool: &Pool) -> Option<Finding> {
          and other machines of that network are in no object, and pods may get theirs; add the network to \
          `exclude` of the pool, or give the pool other ranges",
         counted(inside.len(), "node"),
-        ten_of(inside.iter().map(|(node, address)| format!("{node} ({address})"))),
+        ten_by_number(inside.iter().map(|(node, address)| format!("{node} ({address})"))),
     );
     Some(Finding::new(FindingKind::NodeNetworkInPool, Kind::Pool, pool.name.as_str(), message))
 }
@@ -151,7 +151,9 @@ fn shared_addresses(world: &World) -> Option<Finding> {
          kubelet to an address of the machine itself, not to a virtual one such as that of kube-vip; delete a Node \
          only if its machine is gone",
         counted(shared.len(), "InternalIP"),
-        ten_of(shared.iter().map(|(address, shared)| format!("{address} ({})", ten_of(&shared.nodes)))),
+        ten_of(
+            shared.iter().map(|(address, shared)| format!("{address} ({})", ten_by_number(&shared.nodes)))
+        ),
     );
     let first = shared.values().find_map(|shared| shared.without_another.first())?;
     Some(Finding::of_node(FindingKind::SharedInternalIP, first, message))

@@ -10,7 +10,7 @@ use crate::model::claim::Claim;
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, by_number, ten_of};
 use crate::model::plan::Lasting;
 use crate::model::time::Now;
 use crate::world::World;
@@ -43,13 +43,14 @@ pub fn finding(world: &World, now: Now) -> Option<Finding> {
         since.is_some_and(|since| since + may_for <= now.uptime)
     });
     let n_blocks: usize = kept.values().map(|(n_blocks, _)| n_blocks).sum();
-    let named: Vec<&str> = kept.keys().take(MAX_NAMED).map(|node| node.as_str()).collect();
+    let mut names: Vec<&str> = kept.keys().map(|node| node.as_str()).collect();
+    names.sort_by(|one, other| by_number(one, other));
     let message = format!(
         "{} of deleted Nodes, with {} that other nodes can't get: {}; once their machines are off: kubectl delete ciliumnode {}",
         counted(kept.len(), "CiliumNode"),
         counted(n_blocks, "block"),
-        ten_of(kept.keys()),
-        named.join(" ")
+        ten_of(&names),
+        names[..names.len().min(MAX_NAMED)].join(" ")
     );
     let (first, _) = kept.first_key_value()?;
     Some(Finding::new(FindingKind::NodeMissing, Kind::CiliumNode, first.as_str(), message))

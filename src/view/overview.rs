@@ -17,7 +17,7 @@ use super::tally::{self, NodeState, Tally};
 use super::waits;
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::names::{NodeName, PoolName};
+use crate::model::names::{NodeName, PoolName, by_number};
 use crate::model::patience::Patience;
 use crate::model::plan::{NodePlan, Unmet, Verdict, Wait};
 use crate::model::pool::Pool;
@@ -36,7 +36,7 @@ const WAITING: &str = "Waiting";
 pub struct Overview {
     /// How nodes are served.
     pub nodes: NodeTotals,
-    /// The pools, by name.
+    /// The pools, by name, with numbers sorted as numbers.
     pub pools: Vec<PoolRow>,
     /// The problems: first the nodes that can't start pods, last those that can and want more.
     pub problems: Vec<Problem>,
@@ -131,7 +131,9 @@ pub fn overview(world: &World, plans: &[NodePlan], now: Timestamp) -> Overview {
         }
     }
     let tallies = tally::of_all(world, &states);
-    let pools = tallies.iter().map(|(name, tally)| row(world, name, tally, &first, &growth, now)).collect();
+    let rows = tallies.iter().map(|(name, tally)| row(world, name, tally, &first, &growth, now));
+    let mut pools: Vec<PoolRow> = rows.collect();
+    pools.sort_by(|one, other| by_number(one.name.as_str(), other.name.as_str()));
     Overview { nodes, pools, problems: problems(world, &plans, &first, &|_, _| true) }
 }
 
@@ -223,13 +225,9 @@ fn problems(
             by_pools.entry(pools).or_default().push(node);
         }
         let problem = |(pools, nodes): (Vec<PoolName>, Vec<&NodeName>)| {
-            // A pool that is being deleted takes no remedy.
-            let mut lasting =
-                pools.iter().filter(|name| world.pool_object(name).is_none_or(|pool| !pool.deleting));
-            let remedy = match lasting.next().map(|pool| (pool, holders::remedy(world, pool))) {
-                None => "create a pool that selects them".to_owned(),
-                Some((pool, Remedy::AddCidr)) => format!("add a CIDR: kubectl edit nip {pool}"),
-                Some((pool, remedy)) => format!("{}: kubectl describe nip {pool}", remedy.as_str()),
+            let remedy = match remedy_for(world, &pools) {
+                (remedy, Some(command)) => format!("{remedy}: {command}"),
+                (remedy, None) => remedy,
             };
             let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
             let n_nodes = counted(nodes.len(), "node");
@@ -274,6 +272,18 @@ fn problems(
     found
 }
 
+/// The remedy for nodes for which these pools have no free block, and its command.
+#[must_use]
+pub fn remedy_for(world: &World, pools: &[PoolName]) -> (String, Option<String>) {
+    // A pool that is being deleted takes no remedy.
+    let mut lasting = pools.iter().filter(|name| world.pool_object(name).is_none_or(|pool| !pool.deleting));
+    match lasting.next().map(|pool| (pool, holders::remedy(world, pool))) {
+        None => ("create a pool that selects them".to_owned(), None),
+        Some((pool, Remedy::AddCidr)) => ("add a CIDR".to_owned(), Some(format!("kubectl edit nip {pool}"))),
+        Some((pool, remedy)) => (remedy.as_str().to_owned(), Some(format!("kubectl describe nip {pool}"))),
+    }
+}
+
 /// The pools that lose addresses to older ones.
 fn overlaps(world: &World) -> impl Iterator<Item = Problem> {
     let problem = |pool: &Pool| {
@@ -292,17 +302,16 @@ fn overlaps(world: &World) -> impl Iterator<Item = Problem> {
 
 /// A problem of nodes. The command `why` explains it for the first one.
 fn of_nodes(kind: &'static str, severity: Severity, nodes: &[&NodeName], message: String) -> Problem {
-    Problem {
-        kind,
-        severity,
-        message,
-        next: nodes.first().map(|node| format!("why {node}")),
-        subjects: nodes.iter().map(ToString::to_string).collect(),
-    }
+    let mut subjects: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    subjects.sort_by(|one, other| by_number(one, other));
+    Problem { kind, severity, message, next: subjects.first().map(|node| format!("why {node}")), subjects }
 }
 
 fn of_findings(kind: FindingKind, findings: &[&Finding]) -> Problem {
-    let subjects: BTreeSet<String> = findings.iter().map(|finding| finding.name.clone()).collect();
+    let mut findings = findings.to_vec();
+    findings.sort_by(|one, other| by_number(&one.name, &other.name));
+    let mut subjects: Vec<String> = findings.iter().map(|finding| finding.name.clone()).collect();
+    subjects.dedup();
     let (what, example) = (findings[0].subject.as_str(), findings[0]);
     let more = subjects.len().saturating_sub(1);
     let others = if more > 0 { format!(" (and {more} more)") } else { String::new() };
@@ -311,7 +320,7 @@ fn of_findings(kind: FindingKind, findings: &[&Finding]) -> Problem {
         severity: Check::of(kind).severity(),
         message: format!("{what} {}{others}: {}", example.name, example.message),
         next: None,
-        subjects: subjects.into_iter().collect(),
+        subjects,
     }
 }
 

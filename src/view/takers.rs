@@ -8,7 +8,7 @@ use super::free;
 use super::remedy::Remedy;
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number, ten_of};
 use crate::model::pool::Pool;
 use crate::model::status::FamilyCounts;
 use crate::net::cidr::{Cidr, Family};
@@ -97,8 +97,8 @@ impl<'a> Takers<'a> {
                 self.useless.iter().flat_map(|block| world.nodes_in(*block)).collect();
             let of = match nodes.len() {
                 0 => String::new(),
-                1 => format!(" (node {})", ten_of(nodes)),
-                _ => format!(" (nodes {})", ten_of(nodes)),
+                1 => format!(" (node {})", ten_by_number(nodes)),
+                _ => format!(" (nodes {})", ten_by_number(nodes)),
             };
             lines.push(format!("{which} in {}{of}", ten_of(&self.useless)));
         }

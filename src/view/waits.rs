@@ -68,3 +68,17 @@ pub fn of_pool<'a>(
         named.filter_map(|(need, node)| Some((*need, node, *object.waits_since.get(need)?)))
     })
 }
+
+/// Since when a node waits, and the object that says so: a pool that names it in its status, or else the carrier of a
+/// node without blocks.
+#[must_use]
+pub fn of_node(world: &World, node: &NodeName) -> Option<(Timestamp, String)> {
+    let named = world.pools_of(node).flat_map(|pool| {
+        let waits = of_pool(world, &pool.name).filter(|(_, waiting, _)| *waiting == node);
+        waits.map(|(_, _, since)| (since, format!("the status of pool {}", pool.name)))
+    });
+    named.min().or_else(|| {
+        let carrier = world.carrier(node).filter(|_| !tally::is_served(world, node))?;
+        Some((carrier.created(), format!("its {} was created", carrier.kind().as_str())))
+    })
+}

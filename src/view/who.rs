@@ -1,13 +1,14 @@
-//! Who has an address: one word for it, where it comes from, and a sentence.
+//! Who has an address: one word for it, where it comes from, and the rest in a few words.
 //!
-//! Derived from objects alone, as they were listed. Does not know which Pod has an address: agents report addresses.
+//! Derived from objects alone, as they were listed. The word follows from what agents report. Pods only add their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState};
-use crate::model::names::{NodeName, PoolName, ten_of};
+use crate::model::counted::counted;
+use crate::model::names::{NodeName, PoolName, ten_by_number, ten_of};
 use crate::model::pool::{Pool, RangeState};
 use crate::model::stable_names;
 use crate::model::surroundings::OtherRange;
@@ -64,16 +65,22 @@ pub struct Answer {
     pub pool: Option<PoolName>,
     /// When another node may get it, where that is known.
     pub until: Option<Timestamp>,
-    /// A sentence that says where this comes from.
+    /// The pods that are known to have addresses in the range.
+    pub pods: Vec<String>,
+    /// Where this comes from, without the node and the pool.
     pub detail: String,
 }
+
+/// Pods by their addresses, as `namespace/name`.
+pub type Pods = BTreeMap<IpAddr, String>;
 
 /// The answers about an address or a range: one per claim in it, per foreign range, and per pool that has more. Kinds of
 /// `others` with addresses in it follow, one answer each.
 #[must_use]
-pub fn who(world: &World, others: &[OtherRange], asked: Cidr) -> Vec<Answer> {
+pub fn who(world: &World, others: &[OtherRange], pods: &Pods, asked: Cidr) -> Vec<Answer> {
     let mut claims: Vec<Cidr> = world.ledger().overlapping_claims(asked).collect();
     claims.dedup();
+    let is_claimed = claims.iter().any(|claim| claim.covers(asked));
     let mut answers: Vec<Answer> = claims
         .into_iter()
         .filter_map(|cidr| world.claim(cidr))
@@ -87,17 +94,46 @@ pub fn who(world: &World, others: &[OtherRange], asked: Cidr) -> Vec<Answer> {
     {
         answers.extend(of_node_itself(world, address));
     }
-    if answers.is_empty() || single(asked).is_none() {
+    if answers.is_empty() || (single(asked).is_none() && !is_claimed) {
         let pools = world.ledger().pools_over(asked).filter_map(|name| world.pool(name));
         answers.extend(pools.filter_map(|pool| of_pool(world, pool, asked)));
     }
     answers.extend(of_others(others, asked));
     if answers.is_empty() {
-        let detail = "no pool declares it".to_owned();
-        let (block, node, pool, until) = (None, None, None, None);
-        answers.push(Answer { range: asked, word: Word::Outside, block, node, pool, until, detail });
+        answers.push(Answer::of(asked, Word::Outside, "no pool declares it".to_owned()));
+    }
+    for answer in &mut answers {
+        answer.name_pods(world, pods);
     }
     answers
+}
+
+impl Answer {
+    fn of(range: Cidr, word: Word, detail: String) -> Self {
+        let (block, node, pool, until) = (None, None, None, None);
+        Self { range, word, block, node, pool, until, pods: Vec::new(), detail }
+    }
+
+    /// Names the pods of a single address, and those that keep a block on its node.
+    fn name_pods(&mut self, world: &World, pods: &Pods) {
+        let found: BTreeSet<&String> = self.range.entries_in(pods).map(|(_, pod)| pod).collect();
+        self.pods = found.into_iter().cloned().collect();
+        let is_leaving = self.word == Word::Draining;
+        if is_leaving && self.pods.is_empty() && self.block == Some(self.range) {
+            // The controller has read them.
+            let claim = world.claim(self.range).map(|known| &known.claim);
+            self.pods = claim.into_iter().flat_map(|claim| claim.status.drain_pods()).cloned().collect();
+        }
+        if self.pods.is_empty() || !(is_leaving || single(self.range).is_some()) {
+            return;
+        }
+        let named =
+            format!("{} {}", if self.pods.len() == 1 { "pod" } else { "pods" }, ten_by_number(&self.pods));
+        self.detail = match self.word {
+            Word::Used => format!("{named}, in {}", self.block.unwrap_or(self.range)),
+            _ => format!("{}; {named}", self.detail),
+        };
+    }
 }
 
 /// The addresses on the carrier of a node without a claim of the node: first the CIDRs that it lists, as they are, then
@@ -135,9 +171,7 @@ fn of_others(others: &[OtherRange], asked: Cidr) -> impl Iterator<Item = Answer>
             [(_, cidr)] if asked.covers(cidr) => cidr,
             _ => asked,
         };
-        let (block, node, pool, until) = (None, None, None, None);
-        let detail = ten_of(found.iter().map(named));
-        Answer { range, word: Word::Service, block, node, pool, until, detail }
+        Answer::of(range, Word::Service, ten_of(found.iter().map(named)))
     })
 }
 
@@ -155,78 +189,73 @@ fn is_of_claim(world: &World, cidr: Cidr, occupant: &Occupant) -> bool {
 }
 
 fn of_claim(world: &World, claim: &Claim, asked: Cidr) -> Answer {
-    let (block, node) = (claim.cidr, &claim.node);
+    let block = claim.cidr;
     let until = world.cooled_at(claim);
     let (what, detail) = match &claim.state {
         ClaimState::Held => of_held(world, claim, asked),
         ClaimState::Draining(_) => {
             let waits = claim.status.drain.as_ref().map(|drain| format!(": {}", drain.waiting_for));
-            let detail = format!("{block} is draining from node {node}{}", waits.unwrap_or_default());
-            (Word::Draining, detail)
+            (Word::Draining, format!("{block} is leaving the node{}", waits.unwrap_or_default()))
         }
         ClaimState::Releasing(reason) => {
-            let detail =
-                format!("node {node} has released {block} ({reason}); its removal is not proven yet");
-            (Word::Releasing, detail)
+            (Word::Releasing, format!("{block} is released ({reason}); its removal is not proven yet"))
         }
         ClaimState::Cooling(reason) => {
             let end = until.map_or("until its unreadable pool is corrected".to_owned(), |until| {
                 format!("until {until} or soon after")
             });
-            (Word::Cooling, format!("{block} of node {node} cools ({reason}) {end}"))
+            (Word::Cooling, format!("{block} cools ({reason}) {end}"))
         }
     };
     let range = if asked.covers(block) { block } else { asked };
     Answer {
-        range,
-        word: what,
         block: Some(block),
-        node: Some(node.clone()),
+        node: Some(claim.node.clone()),
         pool: Some(claim.pool.clone()),
         until,
-        detail,
+        ..Answer::of(range, what, detail)
     }
 }
 
 /// An address of a block that a node holds, or the whole block.
 fn of_held(world: &World, claim: &Claim, asked: Cidr) -> (Word, String) {
-    let (block, node) = (claim.cidr, &claim.node);
+    let block = claim.cidr;
     let reader = world.reader();
-    let Some(carrier) = world.carrier(node) else {
-        return (Word::Held, format!("node {node} holds {block} and has no carrier yet"));
+    let Some(carrier) = world.carrier(&claim.node) else {
+        return (Word::Held, format!("{block}, and the node has no carrier yet"));
     };
     let Some(address) = single(asked).filter(|_| block.size() > 1) else {
         let offered = reader.n_offered(block, &claim.withheld);
+        let of_block = if asked.covers(block) { String::new() } else { format!(" of {block}") };
         let detail = if reader.traits().shows_use {
             let used = reader.n_used_in(carrier, block);
-            format!("node {node} holds {block}, and its agent uses {used} of {offered} addresses")
+            format!("the agent uses {used} of {offered} addresses{of_block}")
         } else {
-            format!("node {node} holds {block} with {offered} addresses")
+            format!("{}{of_block}", counted(offered, "address"))
         };
         return (Word::Held, detail);
     };
     if claim.withheld.contains(address) {
-        return (Word::Excluded, format!("pods get no such address of {block} of node {node}"));
+        return (Word::Excluded, format!("pods get no such address of {block}"));
     }
     if let Some(purpose) = reader.reserved_for(carrier, address) {
-        return (Word::Reserved, format!("reserved on node {node} in {block} for {purpose}"));
+        return (Word::Reserved, format!("for {purpose}, in {block}"));
     }
     if !reader.carries(carrier, block) {
-        return (Word::Held, format!("node {node} holds {block}, but it is not published yet"));
+        return (Word::Held, format!("in {block}, which is not published yet"));
     }
     if !reader.traits().shows_use {
-        let detail = format!("node {node} holds {block}; agents do not report use in this mode");
-        return (Word::Held, detail);
+        return (Word::Held, format!("in {block}; agents do not report use in this mode"));
     }
     if reader.n_used_in(carrier, Cidr::single(address)) > 0 {
-        return (Word::Used, format!("the agent of node {node} reports it as used in {block}"));
+        return (Word::Used, format!("the agent reports it as used, in {block}"));
     }
-    (Word::Free, format!("the agent of node {node} may give it to the next pod in {block}"))
+    (Word::Free, format!("for the next pod, in {block}"))
 }
 
 fn of_stranger(world: &World, asked: Cidr, cidr: Cidr, occupant: &Occupant) -> Answer {
     let (node, detail) = match occupant {
-        Occupant::Carried(node) => (Some(node.clone()), format!("node {node} has {cidr} without a claim")),
+        Occupant::Carried(node) => (Some(node.clone()), format!("{cidr} without a claim")),
         Occupant::Unreadable(kind, name) => {
             (None, format!("the unreadable {} {name} names {cidr}", kind.as_str()))
         }
@@ -236,7 +265,7 @@ fn of_stranger(world: &World, asked: Cidr, cidr: Cidr, occupant: &Occupant) -> A
     };
     let pool = world.ledger().pools_over(asked).next().cloned();
     let range = if asked.covers(cidr) { cidr } else { asked };
-    Answer { range, word: Word::Foreign, block: None, node, pool, until: None, detail }
+    Answer { node, pool, ..Answer::of(range, Word::Foreign, detail) }
 }
 
 fn of_node_itself(world: &World, address: IpAddr) -> Option<Answer> {
@@ -244,8 +273,8 @@ fn of_node_itself(world: &World, address: IpAddr) -> Option<Answer> {
     let nodes: BTreeSet<&NodeName> = world.nodes_in(range).collect();
     let node = (*nodes.first()?).clone();
     let pool = world.ledger().pools_over(range).next().cloned();
-    let detail = format!("it is an address of node {} itself: pods do not get it", ten_of(nodes));
-    Some(Answer { range, word: Word::NodeAddress, block: None, node: Some(node), pool, until: None, detail })
+    let detail = format!("an address of {} itself: pods do not get it", ten_by_number(nodes));
+    Some(Answer { node: Some(node), pool, ..Answer::of(range, Word::NodeAddress, detail) })
 }
 
 /// The answer of a pool about a range without an occupant.
@@ -256,24 +285,19 @@ fn of_pool(world: &World, pool: &Pool, asked: Cidr) -> Option<Answer> {
     let excluded = ranges.exclude.iter().find(|excluded| excluded.covers(asked));
     let has_free = world.ledger().has_free_in(name, asked.family(), asked);
     let (what, detail) = match (excluded, state) {
-        (Some(excluded), _) => (Word::Excluded, format!("pool {name} excludes {excluded}")),
-        (None, RangeState::Cordoned) => {
-            (Word::Closed, format!("pool {name} has {declared} Cordoned: nodes get no more blocks of it"))
-        }
-        (None, RangeState::Draining) => {
-            (Word::Closed, format!("pool {name} has {declared} Draining: nodes get no more blocks of it"))
+        (Some(excluded), _) => (Word::Excluded, format!("the pool excludes {excluded}")),
+        (None, RangeState::Cordoned | RangeState::Draining) => {
+            (Word::Closed, format!("{declared} is {state:?}: nodes get no more blocks of it"))
         }
         (None, RangeState::Active) if has_free => {
-            let prefix = ranges.block_prefix;
-            (Word::Available, format!("pool {name} gives it in blocks of /{prefix} from {declared}"))
+            (Word::Available, format!("in blocks of /{} of {declared}", ranges.block_prefix))
         }
         // If the whole range is held, the claims answer for it.
         (None, RangeState::Active) if single(asked).is_none() => return None,
         (None, RangeState::Active) => {
             let why = "the block around it is incomplete, or another pool keeps it";
-            (Word::Closed, format!("pool {name} declares {declared} and gives no block with it: {why}"))
+            (Word::Closed, format!("in {declared}, without a block: {why}"))
         }
     };
-    let (block, node, until) = (None, None, None);
-    Some(Answer { range: asked, word: what, block, node, pool: Some(name.clone()), until, detail })
+    Some(Answer { pool: Some(name.clone()), ..Answer::of(asked, what, detail) })
 }

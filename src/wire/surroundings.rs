@@ -20,6 +20,7 @@ use crate::net::notation::{Span, any_notation};
 pub fn add(around: &mut Surroundings, object: &Value, own_writer: &str) {
     match text(&object["kind"]) {
         "Pod" => around.pods.extend(pod(object)),
+        "CiliumNode" => around.users.extend(users(object)),
         "Service" => around.ranges.extend(service(object)),
         "ServiceCIDR" => {
             let cidrs = texts(&object["spec"]["cidrs"]).filter_map(Cidr::parse_lenient);
@@ -89,6 +90,15 @@ fn pod(object: &Value) -> Option<PodAddresses> {
         name: namespaced(object),
         node: spec["nodeName"].as_str().map(Into::into),
         addresses: found.into_iter().collect(),
+    })
+}
+
+/// The pods with used addresses of an agent. Its own addresses have an owner without a namespace.
+fn users(cilium_node: &Value) -> impl Iterator<Item = (IpAddr, String)> {
+    let used = cilium_node["status"]["ipam"]["used"].as_object().into_iter().flatten();
+    used.filter_map(|(address, entry)| {
+        let owner = entry["owner"].as_str().filter(|owner| owner.contains('/'))?;
+        Some((address.parse::<IpAddr>().ok()?.to_canonical(), owner.to_owned()))
     })
 }
 
@@ -190,6 +200,20 @@ mod tests {
         ]);
         let [web] = &found.pods[..] else { panic!("{found:?}") };
         assert_eq!((web.name.as_str(), web.addresses.len()), ("a/web", 2));
+    }
+
+    #[test]
+    fn a_pod_has_the_address_that_it_says_or_else_that_its_agent_says() {
+        let found = around(&[
+            json!({"kind": "CiliumNode", "metadata": {"name": "n"}, "status": {"ipam": {"used": {
+                "10.0.0.4": {"owner": "router"}, "10.0.0.5": {"owner": "a/old"}, "10.0.0.6": {"owner": "a/db"},
+                "10.0.0.7": {}, "odd": {"owner": "a/odd"},
+            }}}}),
+            json!({"kind": "Pod", "metadata": {"namespace": "a", "name": "web"}, "status": {"podIP": "10.0.0.5"}}),
+        ]);
+        let pods = found.by_address();
+        let pods: Vec<String> = pods.iter().map(|(address, pod)| format!("{address} {pod}")).collect();
+        assert_eq!(pods, ["10.0.0.5 a/web", "10.0.0.6 a/db"]);
     }
 
     #[test]

@@ -51,14 +51,15 @@ const SETTLED: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Values that differ: a pattern, and a word in place of every match.
-const VARYING: [(&str, &str); 7] = [
-    // Ages of objects: 5s, 3m20s.
-    (r"(?m)(^|\s)(\d+[dhms])+(\s|$)", "${1}AGE${3}"),
+const VARYING: [(&str, &str); 8] = [
+    // Ages of objects: 5s, 3m20s, (12s).
+    (r"(?m)(^|[\s(])(\d+[dhms])+([\s)]|$)", "${1}AGE${3}"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
     // Agents draw the addresses of pods.
     (r"\b10\.64\.(\d+)\.\d+(\s|$)", "10.64.${1}.POD${2}"),
     // So the number of pods with addresses of one block varies too.
-    (r"\b\d+ (of \d+ addresses|addresses of it)", "SOME ${1}"),
+    (r"\b\d+\s+(of\s+\d+\s+addresses|addresses\s+of\s+it)", "SOME ${1}"),
+    (r";\s+pods?\s+(default/web-\d+[,\s]*)+(and \d+ more)?", "; PODS "),
     (r"(10\.64\.1\.0-28 +worker-1 +rack-1 +Draining +)\d+", "${1}SOME"),
     // `drain --wait` reports each cause that it sees between two looks.
     (r"(?m)^(1 block of \S+ on nodes\n( .*\n)*)+", "PROGRESS\n"),
@@ -109,6 +110,8 @@ async fn work_through(rig: &Rig) -> Result<()> {
             Part::File(name, content) => std::fs::write(shell.folder.path().join(name), content)?,
             Part::Command(command, shown) => {
                 let output = shell.run_until(command, shown).await?;
+                let is_narrow = output.lines().all(|line| line.chars().count() <= COLUMNS);
+                ensure!(is_narrow, "`{command}` prints lines of more than {COLUMNS} columns:\n{output}");
                 let is_shown = plain(&output) == plain(shown);
                 ensure!(
                     is_shown || rewrites,
@@ -235,6 +238,8 @@ fn only_what_varies_is_left_out_of_a_comparison() {
     assert_eq!(plain(shown), plain(seen));
     let shown = "1 block of 10.64.1.0/27 on nodes\n  1 block now: worker-1\n1 block of 10.64.1.0/27 on nodes\nall left\n";
     assert_eq!(plain(shown), plain("1 block of 10.64.1.0/27 on nodes\nall left\n"));
+    let shown = "uses addresses; pods\n  default/web-2,\n  default/web-10\n\nproblem";
+    assert_eq!(plain(shown), plain("uses addresses; pod default/web-7\n\nproblem"));
     for (one, other) in [
         ("10.64.0.0/28", "10.64.0.16/28"),
         ("10.64.0.7", "10.64.1.7"),

@@ -1,7 +1,7 @@
 //! `cordon`, `uncordon` and `drain`: the state of a pool's CIDRs.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -20,7 +20,7 @@ use crate::forecast::change::{Change, Ranges};
 use crate::forecast::outlook::outlook;
 use crate::model::claim::ClaimState;
 use crate::model::counted::counted;
-use crate::model::names::{PoolName, ten_of};
+use crate::model::names::{PoolName, ten_by_number, ten_of};
 use crate::model::pool::RangeState;
 use crate::net::cidr::Cidr;
 use crate::plan::Policy;
@@ -340,11 +340,15 @@ fn progress(world: &World, ranges: &Ranges) -> Vec<String> {
     }
     let departures = departures(world, |claim| ranges.has(claim));
     let mut lines = vec![format!("{} of {ranges} on nodes", counted(n_held, "block"))];
-    lines.extend(
-        by_time(&departures)
-            .into_iter()
-            .map(|(when, nodes)| format!("  {} {when}: {}", counted(nodes.len(), "block"), ten_of(nodes))),
-    );
+    lines.extend(by_time(&departures).into_iter().map(|(when, nodes)| {
+        let pods: BTreeSet<&String> = departures
+            .iter()
+            .filter(|leaving| leaving.when == *when)
+            .flat_map(|leaving| &leaving.pods)
+            .collect();
+        let pods = if pods.is_empty() { String::new() } else { format!("; pods: {}", ten_by_number(pods)) };
+        format!("  {} {when}: {}{pods}", counted(nodes.len(), "block"), ten_by_number(nodes))
+    }));
     lines
 }
 

@@ -24,7 +24,7 @@ pub(in crate::cli) const UNKNOWN: &str = "because the server does not know the k
 const PAGE_SIZE: u32 = 500;
 
 /// The objects around the world, and the kinds that are missing.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Objects {
     pub(super) around: Surroundings,
     /// The kinds that were not looked at, each with the reason.

@@ -10,6 +10,7 @@ use super::super::screen::{self, PLAIN, style_for};
 use super::{Live, Source, Verdict, around, block_on, fields, files};
 use crate::forecast::plan_all;
 use crate::model::counted::counted;
+use crate::model::names::by_number;
 use crate::plan::Policy;
 use crate::view::audit::catalog::{Check, Severity};
 use crate::view::audit::{Line, audit};
@@ -128,6 +129,13 @@ fn has_objects(line: &Line) -> bool {
     line.objects.len() > 1 || line.objects.values().any(|detail| !detail.is_empty())
 }
 
+/// The objects with their details, by name.
+fn by_name(line: &Line) -> Vec<(&String, &String)> {
+    let mut objects: Vec<_> = line.objects.iter().collect();
+    objects.sort_by(|(one, _), (other, _)| by_number(one, other));
+    objects
+}
+
 /// The first objects with their details.
 fn named(line: &Line) -> String {
     let one = |(name, detail): (&String, &String)| match (line.objects.len(), detail.is_empty()) {
@@ -135,7 +143,7 @@ fn named(line: &Line) -> String {
         (_, true) => name.clone(),
         (_, false) => format!("{name} ({detail})"),
     };
-    let names: Vec<String> = line.objects.iter().take(NAMED).map(one).collect();
+    let names: Vec<String> = by_name(line).into_iter().take(NAMED).map(one).collect();
     match line.objects.len().saturating_sub(NAMED) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
@@ -143,7 +151,7 @@ fn named(line: &Line) -> String {
 }
 
 fn object(line: &Line) -> Value {
-    let objects = line.objects.iter().map(|(name, detail)| {
+    let objects = by_name(line).into_iter().map(|(name, detail)| {
         let detail = (!detail.is_empty()).then_some(detail);
         json!({"name": name, "detail": detail})
     });

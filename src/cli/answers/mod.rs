@@ -11,6 +11,7 @@ mod follow;
 mod lease;
 pub mod map;
 pub mod plan;
+mod pods;
 pub mod preflight;
 pub(in crate::cli) mod replicas;
 pub mod routes;

@@ -14,7 +14,7 @@ use crate::controller::dry_run::{self, Proposal};
 use crate::forecast::change::{Change, Ranges};
 use crate::forecast::outlook::{FirstFull, Outlook, Room, outlook};
 use crate::model::counted::{counted, shown};
-use crate::model::names::{NodeName, PoolName, ten_of};
+use crate::model::names::{NodeName, PoolName, ten_by_number, ten_of};
 use crate::model::plan::Verdict as NodeVerdict;
 use crate::model::pool::RangeState;
 use crate::net::cidr::Cidr;
@@ -216,7 +216,7 @@ pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<Line> {
         let groups = by_time(&outlook.departures);
         let rows = groups
             .into_iter()
-            .map(|(when, nodes)| vec![nodes.len().to_string(), when.to_string(), ten_of(nodes)]);
+            .map(|(when, nodes)| vec![nodes.len().to_string(), when.to_string(), ten_by_number(nodes)]);
         lines.extend(cluster.table(["BLOCKS", "LEAVE", "NODES"], rows));
     }
     lines.push(Line::default());
@@ -231,7 +231,7 @@ pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<Line> {
     }
     if !outlook.homeless.is_empty() {
         let nodes = counted(outlook.homeless.len(), "node");
-        let names = ten_of(&outlook.homeless);
+        let names = ten_by_number(&outlook.homeless);
         lines.push(part("room", &format!("no pool has a block for {nodes} after the recreation: {names}")));
     }
     lines.extend(outlook.final_effects.iter().map(|effect| part("final", effect)));
@@ -330,7 +330,7 @@ pub(in crate::cli) fn object(outlook: &Outlook) -> Value {
     let departures = outlook.departures.iter().map(|departure| {
         json!({
             "cidr": departure.cidr.to_string(), "node": departure.node.as_str(), "pool": departure.pool.as_str(),
-            "when": departure.when.as_str(), "why": departure.when.to_string(),
+            "when": departure.when.as_str(), "why": departure.when.to_string(), "pods": departure.pods,
         })
     });
     let room = outlook.room.as_ref().map(|room| {

@@ -12,7 +12,7 @@ use super::{Live, Source, Verdict, block_on, fields};
 use crate::controller::gobgp::Daemon;
 use crate::controller::routes::read_node_states;
 use crate::model::frr::FrrNodeState;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, by_number, ten_of};
 use crate::net::cidr::{Cidr, Family};
 use crate::routes::compare::{Difference, Led};
 use crate::routes::{NodeRoutes, NotAnnounced, announced, is_shared, next_hops};
@@ -122,7 +122,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         }
         let is_wanted =
             |name: &NodeName| args.node.is_empty() || args.node.iter().any(|wanted| wanted == name.as_str());
-        let nodes: Vec<Announcing<'_>> = routes
+        let mut nodes: Vec<Announcing<'_>> = routes
             .iter()
             .filter(|(name, _)| is_wanted(name))
             .map(|(node, routes)| Announcing {
@@ -134,6 +134,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
                 }),
             })
             .collect();
+        nodes.sort_by(|one, other| by_number(one.node.as_str(), other.node.as_str()));
         let astray: BTreeMap<Cidr, String> =
             running.filter(|_| args.node.is_empty()).map(|running| running.astray).unwrap_or_default();
         let reasons = nodes.iter().flat_map(|node| node.routes.not_announced.values());

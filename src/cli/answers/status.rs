@@ -274,7 +274,7 @@ fn more(pool: &PoolRow) -> [String; 3] {
 }
 
 /// The time since a moment; `None` if it is in the future: a wrong clock has set it.
-fn since(at: Timestamp, now: Timestamp) -> Option<String> {
+pub(super) fn since(at: Timestamp, now: Timestamp) -> Option<String> {
     let since = now.duration_since(at);
     (since >= -CLOCK_TOLERANCE).then(|| age(since.as_secs()))
 }

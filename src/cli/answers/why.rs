@@ -1,22 +1,32 @@
 //! `cilium-node-ipam why`: the reasons for the blocks of a node, and for its wait.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::super::object;
 use super::super::screen::Line;
-use super::{Cluster, Listed, Source, Verdict, block_on, fields};
-use crate::model::claim::block_name;
+use super::around::Objects;
+use super::pods::add_pods;
+use super::status::since;
+use super::{Cluster, Listed, Live, Source, Verdict, block_on, fields};
+use crate::model::claim::{Claim, ClaimState, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::node::Node;
-use crate::model::plan::{self, NodePlan, WhyNot};
+use crate::model::plan::{self, NodePlan, Refusal, WhyNot};
 use crate::model::request::Request;
+use crate::model::time::Timestamp;
+use crate::net::cidr::Cidr;
 use crate::plan::{why_no_block, why_no_pool};
 use crate::view::duplicates::{DUPLICATE_ADDRESSES, duplicates};
 use crate::view::findings::of_world;
-use crate::view::{failures, late, who};
+use crate::view::overview::remedy_for;
+use crate::view::who::Pods;
+use crate::view::{failures, late, waits, who};
+use crate::world::World;
 
 /// Explain one node: its labels, its pools and their verdicts, its blocks, and the reason why it waits.
 ///
@@ -39,10 +49,22 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
         let listed = args.cluster.list().await?;
         let node = NodeName::from(args.node.as_str());
-        let Some(reason) = Reason::of(&listed, &node) else {
+        let mut objects = match &listed.live {
+            Live::Cluster(_) => Objects::default(),
+            Live::Files { objects, .. } => objects.clone(),
+        };
+        let claims = listed.world.claims_of(&node).map(|known| &known.claim);
+        if claims.into_iter().any(|claim| matches!(claim.state, ClaimState::Draining(_))) {
+            add_pods(&listed.live, &[node.clone()].into(), &BTreeSet::new(), &mut objects).await?;
+        }
+        let cilium_namespace = match &listed.live {
+            Live::Cluster(_) => &args.cluster.access.cilium_namespace,
+            Live::Files { cilium_namespace, .. } => cilium_namespace,
+        };
+        let Some(reason) = Reason::of(&listed, &node, &objects.around.by_address(), cilium_namespace) else {
             bail!("neither Node {node} nor a claim of it exists: kubectl get nodes");
         };
-        args.cluster.print("Why", fields(reason.object()), || reason.text(&args.cluster))?;
+        args.cluster.print("Why", fields(reason.object()), || reason.text(&args.cluster, listed.now.wall))?;
         Ok(if reason.waits.is_empty() { Verdict::Fine } else { Verdict::Found })
     })
 }
@@ -60,19 +82,44 @@ struct Reason {
     blocks: Vec<who::Answer>,
     carrier: Option<&'static str>,
     agent: String,
+    /// Since when each of its blocks is in its state.
+    since: BTreeMap<Cidr, Timestamp>,
     /// The causes of its waits, the most specific first.
     waits: Vec<String>,
+    /// Since when it waits, and the object that says so.
+    waits_since: Option<(Timestamp, String)>,
     /// Why each pool gives nothing.
     refusals: Vec<String>,
+    /// Those of them that `waits` does not name.
+    further_refusals: Vec<String>,
     findings: Vec<String>,
     /// The findings about the node that are information.
     notes: Vec<String>,
     /// The next steps of the controller.
     next: Vec<String>,
+    /// The commands that a person may run next.
+    commands: Vec<String>,
+}
+
+/// The agent of a node: its version, or why it can't be asked.
+fn agent(world: &World, node: &NodeName) -> String {
+    match world.agent_on(node) {
+        Ok(_) => match world.support(node).1 {
+            Some(release) => format!("Cilium {release}, ready"),
+            None => "ready, of unknown version".to_owned(),
+        },
+        Err(why) => why.to_string(),
+    }
+}
+
+/// Whether one of these waits names a refusal.
+fn names(waits: &[String], refusal: &Refusal) -> bool {
+    let named = format!("pool {} ({})", refusal.pool, refusal.reason);
+    waits.iter().any(|wait| wait.contains(&named))
 }
 
 impl Reason {
-    fn of(listed: &Listed, node: &NodeName) -> Option<Self> {
+    fn of(listed: &Listed, node: &NodeName, pods: &Pods, cilium_namespace: &str) -> Option<Self> {
         let world = &listed.world;
         let object = world.node(node);
         let plan: Option<&NodePlan> = listed.plans.iter().find(|plan| plan.node == *node);
@@ -81,20 +128,19 @@ impl Reason {
         }
         let labels = object.into_iter().flat_map(|node| &node.labels);
         let labels = labels.map(|(key, value)| format!("{key}={value}")).collect();
-        let agent = match world.agent_on(node) {
-            Ok(_) => match world.support(node).1 {
-                Some(release) => format!("Cilium {release}, ready"),
-                None => "ready, of unknown version".to_owned(),
-            },
-            Err(why) => why.to_string(),
-        };
         let mut waits = Vec::new();
-        let (mut refusals, mut findings, mut next) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut refusals, mut further_refusals) = (Vec::new(), Vec::new());
+        let (mut findings, mut next, mut commands) = (Vec::new(), Vec::new(), Vec::new());
         let mut notes = Vec::new();
         if let Some(plan) = plan {
             let has_no_pool = world.pools_of(node).next().is_none();
             if has_no_pool && object.is_some_and(Node::runs_linux) {
                 waits.push(why_no_pool(world, node));
+                commands.push("kubectl get nip -o wide".to_owned());
+            }
+            if plan.unmet.iter().any(|unmet| matches!(unmet, plan::Unmet::NoCapacity(_))) {
+                let pools: Vec<PoolName> = world.pools_of(node).map(|pool| pool.name.clone()).collect();
+                commands.extend(remedy_for(world, &pools).1);
             }
             waits.extend(plan.unmet.iter().map(|unmet| match unmet {
                 plan::Unmet::NoCapacity(share) => why_no_block(world, node, share),
@@ -109,10 +155,18 @@ impl Reason {
             // Those of other pools are in the sentence about the pools of the node.
             let asked =
                 plan.refusals.iter().filter(|refusal| !matches!(refusal.reason, WhyNot::NotSelected(_)));
-            refusals = asked.map(ToString::to_string).collect();
+            let asked: Vec<&Refusal> = asked.collect();
+            refusals = asked.iter().map(ToString::to_string).collect();
+            let further = asked.iter().filter(|refusal| !names(&waits, refusal));
+            further_refusals = further.map(ToString::to_string).collect();
             let line = |finding: &Finding| format!("{}: {}", finding.kind.as_str(), finding.message);
-            let (wrong, information): (Vec<&Finding>, Vec<&Finding>) =
-                plan.findings.iter().partition(|finding| finding.kind.is_wrong());
+            // The wait for a pool says more.
+            let is_told = |finding: &&Finding| finding.kind == FindingKind::NoPool && has_no_pool;
+            let (wrong, information): (Vec<&Finding>, Vec<&Finding>) = plan
+                .findings
+                .iter()
+                .filter(|finding| !is_told(finding))
+                .partition(|finding| finding.kind.is_wrong());
             findings = wrong.into_iter().map(line).collect();
             notes = information.into_iter().map(line).collect();
             let kind = FindingKind::WriteFailed.as_str();
@@ -134,7 +188,15 @@ impl Reason {
             0..0,
             shared.map(|found| format!("{DUPLICATE_ADDRESSES}: {}", found.seen_from(node, world))),
         );
-        let claimed = world.claims_of(node).flat_map(|known| who::who(world, &[], known.claim.cidr));
+        let claims: Vec<&Claim> = world.claims_of(node).map(|known| &known.claim).collect();
+        let claimed = claims.iter().flat_map(|claim| who::who(world, &[], pods, claim.cidr));
+        let of_node = format!("-o wide --field-selector spec.nodeName={node}");
+        if claims.iter().any(|claim| matches!(claim.state, ClaimState::Draining(_))) {
+            commands.push(format!("kubectl get pods -A {of_node}"));
+        }
+        if world.agent_on(node).is_err() && !(waits.is_empty() && findings.is_empty()) {
+            commands.push(format!("kubectl -n {cilium_namespace} get pods -l k8s-app=cilium {of_node}"));
+        }
         Some(Self {
             node: node.clone(),
             labels,
@@ -143,17 +205,21 @@ impl Reason {
                 .map(|pool| format!("{} (priority {})", pool.name, pool.priority))
                 .collect(),
             blocks: claimed.chain(who::unclaimed(world, node)).collect(),
+            since: claims.iter().map(|claim| (claim.cidr, claim.since)).collect(),
             carrier: world.carrier(node).map(|carrier| carrier.kind().as_str()),
-            agent,
+            agent: agent(world, node),
+            waits_since: waits::of_node(world, node).filter(|_| !waits.is_empty()),
             waits,
             refusals,
+            further_refusals,
             findings,
             notes,
             next,
+            commands,
         })
     }
 
-    fn text(&self, cluster: &Cluster) -> Vec<Line> {
+    fn text(&self, cluster: &Cluster, now: Timestamp) -> Vec<Line> {
         let part = |label: &str, text: &str| Line::labelled(label, LABEL, text);
         let or_none = |list: &[String]| if list.is_empty() { "none".to_owned() } else { ten_of(list) };
         let carrier = self.carrier.unwrap_or("none: the agent has not created the CiliumNode yet");
@@ -171,24 +237,33 @@ impl Reason {
             let row = |answer: &who::Answer| {
                 let pool = answer.pool.as_ref().map_or("-".to_owned(), ToString::to_string);
                 let until = answer.until.map_or("-".to_owned(), |until| until.to_string());
-                let mut row = vec![answer.range.to_string(), answer.word.as_str().to_owned(), pool];
+                let age = self.since.get(&answer.range).and_then(|at| since(*at, now));
+                let age = age.unwrap_or_else(|| "-".to_owned());
+                let mut row = vec![answer.range.to_string(), answer.word.as_str().to_owned(), pool, age];
                 row.extend(cluster.wide([block_name(answer.range), until]));
                 row.push(answer.detail.clone());
                 row
             };
-            let headers = ["BLOCK", "IS", "POOL"].into_iter();
+            let headers = ["BLOCK", "IS", "POOL", "FOR"].into_iter();
             let headers = headers.chain(cluster.wide(["CLAIM", "UNTIL"])).chain(["WHY"]);
             lines.extend(cluster.table(headers, self.blocks.iter().map(row)));
         }
+        let waits_since = self.waits_since.iter().map(|(at, what)| {
+            let age = since(*at, now).map_or(String::new(), |age| format!(" ({age})"));
+            format!("{at:.0}{age}: {what}")
+        });
         let parts = [
             ("waits", &self.waits),
-            ("refused", &self.refusals),
+            ("since", &waits_since.collect()),
+            ("refused", &self.further_refusals),
             ("problem", &self.findings),
             ("note", &self.notes),
             ("next", &self.next),
+            ("run", &self.commands),
         ];
         for (what, sentences) in parts.into_iter().filter(|(_, sentences)| !sentences.is_empty()) {
-            lines.push(Line::default());
+            // The time is that of the wait above.
+            lines.extend((what != "since").then(Line::default));
             lines.extend(sentences.iter().map(|sentence| part(what, sentence)));
         }
         if self.waits.is_empty() && self.findings.is_empty() && self.next.is_empty() {
@@ -201,13 +276,15 @@ impl Reason {
         let blocks = self.blocks.iter().map(|answer| {
             json!({
                 "cidr": answer.range.to_string(), "is": answer.word.as_str(),
-                "pool": answer.pool.as_ref().map(ToString::to_string), "why": answer.detail,
+                "pool": answer.pool.as_ref().map(ToString::to_string), "why": answer.detail, "pods": answer.pods,
+                "since": self.since.get(&answer.range).map(ToString::to_string),
             })
         });
         json!({
             "node": self.node.as_str(), "labels": self.labels, "pools": self.pools,
             "carrier": self.carrier, "agent": self.agent, "blocks": blocks.collect::<Vec<_>>(),
             "waits": self.waits, "refusals": self.refusals, "findings": self.findings, "notes": self.notes, "next": self.next,
+            "waitsSince": self.waits_since.as_ref().map(|(at, _)| at.to_string()), "commands": self.commands,
         })
     }
 }

@@ -30,9 +30,10 @@ impl Line {
         Self::default().and(style, text)
     }
 
-    /// A text behind a label of this width. It continues below the text.
+    /// A text behind a label of this width. It continues below the text, and a command stays beside its label.
     pub(in crate::cli) fn labelled(label: &str, width: usize, text: &str) -> Self {
-        Self::from(format!("{label:<width$}{text}")).below(width)
+        let line = Self::from(format!("{label:<width$}{text}"));
+        if wrap::is_one_word(text) { line } else { line.below(width) }
     }
 
     /// The line with a further text.

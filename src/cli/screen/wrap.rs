@@ -13,7 +13,7 @@ const NARROWEST: usize = 40;
 /// Commands in texts. They are copied into a shell, so each of them stays on one line, however long it is.
 const COMMANDS: [&str; 2] = ["kubectl ", "cilium-node-ipam crd "];
 /// The texts after a command.
-const ENDS: [&str; 6] = ["; ", ", ", ": ", ". ", ")", "`"];
+const ENDS: [&str; 7] = ["; ", ", ", ": ", ". ", " (", ")", "`"];
 
 /// The columns and lines of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,11 @@ pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> Vec<String> {
         .word_splitter(WordSplitter::NoHyphenation)
         .wrap_algorithm(WrapAlgorithm::FirstFit);
     textwrap::wrap(text, options).into_iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Whether a text stays on one line.
+pub(super) fn is_one_word(text: &str) -> bool {
+    end_of_word(text) == text.len()
 }
 
 /// The parts of a text that stay on one line, each with the spaces behind it.
@@ -96,6 +101,7 @@ mod tests {
             wrapped("give it up: `kubectl delete nib 10.0.0.0-28`, or (kubectl get nip,nib -A) wait", 20, 0);
         let commands = ["`kubectl delete nib 10.0.0.0-28`,", "or", "(kubectl get nip,nib -A)"];
         assert_eq!(lines, ["give it up:", commands[0], commands[1], commands[2], "wait"]);
+        assert!(is_one_word("kubectl get nip -o wide") && !is_one_word("kubectl get nip; wait"));
         assert_eq!(wrapped("an open `quote of a text", 12, 0), ["an open", "`quote of a", "text"]);
     }
 

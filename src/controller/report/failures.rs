@@ -11,7 +11,7 @@ use crate::controller::forbidden;
 use crate::controller::waits::REPEAT;
 use crate::model::counted::counted;
 use crate::model::failure::Failure;
-use crate::model::names::ten_of;
+use crate::model::names::ten_by_number;
 use crate::model::request::Write;
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::standing::Standing;
@@ -64,7 +64,7 @@ fn event(standing: &Standing, write: &Write, failure: &Failure, subject: Subject
     };
     let waiting = match failure.n_nodes {
         0 => String::new(),
-        n_nodes => format!("; {} waiting: {}", counted(n_nodes, "node"), ten_of(&failure.nodes)),
+        n_nodes => format!("; {} waiting: {}", counted(n_nodes, "node"), ten_by_number(&failure.nodes)),
     };
     Event { subject, reason, note: format!("{cause}{waiting}"), about: failure.action.clone() }
 }

@@ -14,7 +14,7 @@ use super::without_block::Lack;
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number};
 use crate::plan::{why_no_block, why_no_pool};
 use crate::telemetry::event_reason::EventReason;
 use crate::world::World;
@@ -47,7 +47,7 @@ impl Reporter {
             let message = format!(
                 "{} wait for a block, such as {}: {}",
                 counted(nodes.len(), "node"),
-                ten_of(nodes.iter().take(MAX_EACH)),
+                ten_by_number(nodes.iter().take(MAX_EACH)),
                 why(first)
             );
             self.log.many_wait(&pool.name, &message);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::model::counted::{counted, shown};
-use crate::model::names::ten_of;
+use crate::model::names::ten_by_number;
 use crate::model::pool::RangeState;
 use crate::model::printable::printable_lines;
 use crate::model::status::FamilyCounts;
@@ -195,7 +195,7 @@ fn attention(map: &Map) -> Markup {
             section.overview aria-labelledby="problems" {
                 h2 #problems.hidden { "Problems" }
                 @if !map.waiting.is_empty() {
-                    p.waiting { (counted(map.waiting.len(), "node")) " without addresses: " (ten_of(&map.waiting)) }
+                    p.waiting { (counted(map.waiting.len(), "node")) " without addresses: " (ten_by_number(&map.waiting)) }
                 }
                 ul.problems {
                     @for problem in map.problems.iter().take(MAX_PROBLEMS) {
@@ -236,7 +236,7 @@ fn rows(number: usize, pool: &PoolMap) -> Markup {
             tr { th scope="row" { (name) } td { (badge(&pool.state)) } td colspan="9" { "no readable ranges" } }
         }
         @for family in &pool.families {
-            @let FamilyCounts { blocks, held, draining, cooling, free, unavailable, published, used, .. } = family.counts;
+            @let FamilyCounts { blocks, held, draining, cooling, free, unavailable, .. } = family.counts;
             tr {
                 th scope="row" { (name) }
                 td { (badge(&pool.state)) }
@@ -248,9 +248,9 @@ fn rows(number: usize, pool: &PoolMap) -> Markup {
                 td.n { (shown(draining)) }
                 td.n { (shown(cooling)) }
                 td.n { (shown(unavailable)) }
-                td.n { @match used {
-                    Some(used) if published > 0 => { (used.saturating_mul(100) / published) " %" },
-                    Some(_) | None => { "–" },
+                td.n { @match family.counts.used_percent() {
+                    Some(percent) => { (percent) " %" },
+                    None => { "–" },
                 } }
             }
         }

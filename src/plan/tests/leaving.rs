@@ -321,8 +321,8 @@ fn ciliumnodes_that_outlive_their_nodes_are_one_finding_with_the_command() {
     assert_eq!(cluster.world.next_node(), Some(&NodeName::from("n0")), "it is looked at again by itself");
     cluster.drain();
     assert_eq!(cluster.world.next_wake(), None, "there is nothing to wait for");
-    let names = "n0, n1, n10, n11, n2, n3, n4, n5, n6, n7 and 2 more";
-    let command = "kubectl delete ciliumnode n0 n1 n10 n11 n2 n3 n4 n5 n6 n7";
+    let names = "n0, n1, n2, n3, n4, n5, n6, n7, n8, n9 and 2 more";
+    let command = "kubectl delete ciliumnode n0 n1 n2 n3 n4 n5 n6 n7 n8 n9";
     assert_eq!(
         message(&cluster),
         format!(

@@ -39,11 +39,43 @@ fn checked_with(cluster: &Cluster, around: &Surroundings) -> Vec<String> {
 }
 
 fn said(cluster: &Cluster, asked: &str) -> Vec<String> {
-    let answers = who(&cluster.world, &others(), asked.parse().unwrap());
+    said_with(cluster, &[], asked)
+}
+
+/// The same, with these addresses of pods.
+fn said_with(cluster: &Cluster, pods: &[(&str, &str)], asked: &str) -> Vec<String> {
+    let pods = pods.iter().map(|(address, pod)| (address.parse().unwrap(), (*pod).to_owned())).collect();
+    let answers = who(&cluster.world, &others(), &pods, asked.parse().unwrap());
     answers
         .iter()
         .map(|answer| format!("{} {}: {}", answer.range, answer.word.as_str(), answer.detail))
         .collect()
+}
+
+#[test]
+fn an_address_has_the_name_of_its_pod() {
+    let cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @20 10.0.0.0/28 used=10.0.0.4/32,10.0.0.5/32\n\
+         claim 10.0.0.0/28 a 1 Held @10",
+    );
+    let pods = [("10.0.0.4", "apps/web"), ("10.0.0.6", "apps/odd"), ("10.0.0.20", "apps/other-cni")];
+    let check = |asked: &str, expected: &str| assert_eq!(said_with(&cluster, &pods, asked), [expected]);
+    check("10.0.0.4/32", "10.0.0.4/32 used: pod apps/web, in 10.0.0.0/28");
+    check("10.0.0.5/32", "10.0.0.5/32 used: the agent reports it as used, in 10.0.0.0/28");
+    check("10.0.0.6/32", "10.0.0.6/32 free: for the next pod, in 10.0.0.0/28; pod apps/odd");
+    check("10.0.0.20/32", "10.0.0.20/32 available: in blocks of /28 of 10.0.0.0/24; pod apps/other-cni");
+    check("10.0.0.0/28", "10.0.0.0/28 held: the agent uses 2 of 16 addresses");
+}
+
+/// The claim says all about its range.
+#[test]
+fn a_range_in_a_block_has_one_answer() {
+    let cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28 draining\nnode a 1\nciliumnode a @20 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @10",
+    );
+    assert_eq!(said(&cluster, "10.0.0.0/28"), ["10.0.0.0/28 held: the agent uses 0 of 16 addresses"]);
+    let beyond = said(&cluster, "10.0.0.0/27");
+    assert_eq!(beyond[1..], ["10.0.0.0/27 closed: 10.0.0.0/24 is Draining: nodes get no more blocks of it"]);
 }
 
 #[test]
@@ -62,7 +94,7 @@ fn a_check_finds_addresses_of_services_load_balancers_and_devices_in_a_pool() {
 fn the_address_of_a_service_has_a_name() {
     let cluster = Cluster::of("pool p 10.0.0.0/24 28");
     let expected = [
-        "10.0.0.40/32 available: pool p gives it in blocks of /28 from 10.0.0.0/24",
+        "10.0.0.40/32 available: in blocks of /28 of 10.0.0.0/24",
         "10.0.0.40/32 service: Service a/web has 10.0.0.40",
     ];
     assert_eq!(said(&cluster, "10.0.0.40/32"), expected);
@@ -172,9 +204,9 @@ fn everything_on_a_carrier_without_a_claim_is_listed() {
         .map(|answer| format!("{} {}: {}", answer.range, answer.word.as_str(), answer.detail))
         .collect();
     let expected = [
-        "10.0.0.0/28 foreign: node b has 10.0.0.0/28 without a claim",
-        "10.0.0.32/28 foreign: node b has 10.0.0.32/28 without a claim",
-        "10.7.0.0/28 foreign: node b has 10.7.0.0/28 without a claim",
+        "10.0.0.0/28 foreign: 10.0.0.0/28 without a claim",
+        "10.0.0.32/28 foreign: 10.0.0.32/28 without a claim",
+        "10.7.0.0/28 foreign: 10.7.0.0/28 without a claim",
     ];
     assert_eq!(listed, expected);
     assert_eq!(unclaimed(&cluster.world, &"a".into()), []);

@@ -3,7 +3,7 @@
 use super::catalog::Check;
 use super::found::Found;
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number};
 use crate::model::node::Node;
 use crate::net::cidr::Cidr;
 use crate::publisher;
@@ -23,7 +23,7 @@ pub(super) fn look(world: &World, found: &mut Found) {
         let check = if only.is_some() { Check::InternalIpTwice } else { Check::InternalIpVirtual };
         let Some(first) = only.or(shared.nodes.first()).copied() else { continue };
         let others = shared.nodes.iter().filter(|node| **node != first);
-        let cause = format!("Node {} has the same InternalIP {address}", ten_of(others));
+        let cause = format!("Node {} has the same InternalIP {address}", ten_by_number(others));
         found.add(check, NODE, first.as_str(), cause, String::new());
     }
 }
@@ -34,7 +34,7 @@ fn of_pod_cidr(world: &World, node: &Node, cidr: Cidr, found: &mut Found) {
     let mut others: Vec<&NodeName> = holders.iter().copied().filter(|holder| **holder != node.name).collect();
     others.dedup();
     if !others.is_empty() {
-        let cause = format!("its podCIDR has addresses of node {}", ten_of(others));
+        let cause = format!("its podCIDR has addresses of node {}", ten_by_number(others));
         found.add(Check::PodCidrOfOtherNode, NODE, name, cause, cidr.to_string());
     } else if holders.is_empty() {
         if let Some(pool) = world.ledger().pools_over(cidr).next() {

@@ -14,7 +14,7 @@ use crate::ledger::block_numbers::BlockRun;
 use crate::ledger::free_blocks::FreeBlocks;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, PoolName, ten_of};
+use crate::model::names::{NodeName, PoolName, ten_by_number};
 use crate::model::plan::NodePlan;
 use crate::model::pool::{Pool, RangeState};
 use crate::model::stable_names;
@@ -312,7 +312,7 @@ fn of_claim(world: &World, claim: &Claim) -> Block {
     });
     let note = match &claim.state {
         ClaimState::Held | ClaimState::Draining(_) if !others.is_empty() => {
-            format!("also on {}", ten_of(others))
+            format!("also on {}", ten_by_number(others))
         }
         ClaimState::Held if !is_carried => "not published yet".to_owned(),
         ClaimState::Held => String::new(),

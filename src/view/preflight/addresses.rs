@@ -9,7 +9,7 @@ use crate::ledger::Occupant;
 use crate::model::counted::counted;
 use crate::model::installation::Installation;
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number, ten_of};
 use crate::model::pool::Pool;
 use crate::net::cidr::Cidr;
 use crate::publisher;
@@ -48,8 +48,9 @@ fn taken_ranges(world: &World, installation: &Installation, former: &[(&NodeName
         let foreign = cidrs.find(|cidr| is_foreign(&node.name, **cidr));
         on_nodes.extend(foreign.map(|cidr| (&node.name, *cidr)));
     }
-    let pairs =
-        |found: &BTreeMap<&NodeName, Cidr>| ten_of(found.iter().map(|(node, cidr)| format!("{node} {cidr}")));
+    let pairs = |found: &BTreeMap<&NodeName, Cidr>| {
+        ten_by_number(found.iter().map(|(node, cidr)| format!("{node} {cidr}")))
+    };
     if !on_nodes.is_empty() {
         let n_nodes = counted(on_nodes.len(), "Node");
         lines.warn(

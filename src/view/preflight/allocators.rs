@@ -3,7 +3,7 @@
 use super::points::{Lines, Point};
 use crate::model::counted::counted;
 use crate::model::installation::{DaemonSet, Installation, Process};
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number};
 use crate::publisher::{self, ipam_mode::IpamMode};
 use crate::world::World;
 
@@ -94,7 +94,7 @@ fn controller_manager(world: &World, installation: &Installation, lines: &mut Li
         .filter(|node| !publisher::pod_cidrs_of(node).is_empty())
         .map(|node| &node.name)
         .collect();
-    let traces = format!("{} have spec.podCIDRs ({})", counted(with.len(), "Node"), ten_of(&with));
+    let traces = format!("{} have spec.podCIDRs ({})", counted(with.len(), "Node"), ten_by_number(&with));
     let how =
         "at its flags, or ask the provider of the cluster: it must run with --allocate-node-cidrs=false.";
     let Some(processes) = lines.seen(point, &installation.controller_managers, how) else { return };

@@ -4,7 +4,7 @@ use super::points::{Lines, Point};
 use crate::model::counted::counted;
 use crate::model::installation::{Installation, Right};
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number, ten_of};
 use crate::publisher::support::Support;
 use crate::view::agents::{Census, census, explained};
 use crate::world::World;
@@ -56,7 +56,7 @@ pub(super) fn versions(world: &World, installation: &Installation, lines: &mut L
         if !absent.is_empty() {
             lines.warn(
                 Point::Agents,
-                format!("{} without an agent: {}", counted(absent.len(), "node"), ten_of(absent)),
+                format!("{} without an agent: {}", counted(absent.len(), "node"), ten_by_number(absent)),
                 how.clone(),
             );
         }

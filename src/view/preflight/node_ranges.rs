@@ -10,7 +10,7 @@ use super::points::{Lines, Point, Settings};
 use crate::model::counted::counted;
 use crate::model::installation::Installation;
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number};
 use crate::model::node::{AddressKind, Node};
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::ipam_mode::IpamMode;
@@ -58,7 +58,7 @@ fn own_range(world: &World, settings: &Settings, lines: &mut Lines) {
         world.ledger().pools_over(range).next().is_some()
             || world.addresses_of_nodes_in(range).next().is_some()
     };
-    let pairs = ten_of(invented.iter().map(|(node, range)| format!("{node} {range}")));
+    let pairs = ten_by_number(invented.iter().map(|(node, range)| format!("{node} {range}")));
     let nodes = counted(invented.len(), "node");
     let remedy = "Set `ipv4-range` in a CiliumNodeConfig per node, or `spec.podCIDRs` of the Node, which is immutable.";
     if is_on(settings, "enable-ipsec", IfAbsent::Off) {
@@ -109,7 +109,7 @@ fn required(world: &World, settings: &Settings, lines: &mut Lines) {
                 point,
                 format!(
                     "`{key}` is true, and agents wait forever on {nodes} without podCIDRs: {}",
-                    ten_of(waiting)
+                    ten_by_number(waiting)
                 ),
                 format!("Helm: {value}=false."),
             );

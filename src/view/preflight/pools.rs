@@ -6,7 +6,7 @@ use super::points::{Lines, Point};
 use crate::model::counted::counted;
 use crate::model::installation::Installation;
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::{NodeName, ten_by_number};
 use crate::net::cidr::Family;
 use crate::view::conditions;
 use crate::world::World;
@@ -72,7 +72,7 @@ pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines
     if !unselected.is_empty() {
         lines.warn(
             Point::Pools,
-            format!("no pool selects {}: {}", counted(unselected.len(), "node"), ten_of(unselected)),
+            format!("no pool selects {}: {}", counted(unselected.len(), "node"), ten_by_number(unselected)),
             "Label these Nodes, or add a pool that selects them.",
         );
     }
@@ -100,7 +100,7 @@ fn families(world: &World, nodes: &[&NodeName], lines: &mut Lines) {
                 format!(
                     "agents run {family}, and no pool of {} has it: {}; they get no block of any family",
                     counted(without.len(), "node"),
-                    ten_of(without)
+                    ten_by_number(without)
                 ),
                 format!("Add `spec.{family}` to a new pool for these nodes, or turn {family} off in Cilium."),
             );

@@ -415,9 +415,10 @@ fn waiter(write: &PoolStatusWrite, need: Need) -> Option<Waiter> {
 
 /// The used addresses in percent of all that pods can have.
 fn used_share(counts: &domain::FamilyCounts) -> String {
-    let Some(used) = counts.used else { return "?".to_owned() };
-    let all = u128::from(used) + u128::from(counts.addresses_free);
-    (u128::from(used) * 100).checked_div(all).map_or_else(|| "-".to_owned(), |share| format!("{share}%"))
+    if counts.used.is_none() {
+        return "?".to_owned();
+    }
+    counts.used_percent().map_or_else(|| "-".to_owned(), |share| format!("{share}%"))
 }
 
 fn counts(counts: &domain::FamilyCounts, history: Option<&Vec<domain::Sample>>) -> FamilyCounts {

@@ -7,6 +7,8 @@ use crate::model::request::ClaimStatusWrite;
 use crate::model::status::{ClaimStatus, DrainStatus};
 use crate::plan::pool::pool as plan_pool;
 use crate::plan::tests::wakeups::settled::applied;
+use crate::view::departures::departures;
+use crate::view::who::{Pods, who};
 
 impl Cluster {
     /// Every write of pool p is applied until none is due. The statuses of claims among them, each as a line.
@@ -94,6 +96,27 @@ fn what_another_process_found_is_not_corrected() {
     drain.pods = vec![("10.0.0.18".parse().unwrap(), "apps/web-0".to_owned())];
     cluster.world.observe(Observation::Applied(Box::new(Object::Claim(claim))));
     assert_eq!(cluster.tell(125), [""; 0]);
+}
+
+#[test]
+fn commands_name_the_pods_that_the_leader_has_found() {
+    let mut cluster = Cluster::fenced();
+    let cidr = "10.0.0.16/28".parse().unwrap();
+    let mut claim = cluster.world.claim(cidr).unwrap().claim.clone();
+    let pods = [(18, "apps/web-10"), (19, "apps/web-2"), (20, "apps/web-10")];
+    claim.status.drain = Some(DrainStatus {
+        waiting_for: "something".to_owned(),
+        pod_count: Some(3),
+        pods: pods.map(|(last, pod)| ([10, 0, 0, last].into(), pod.to_owned())).to_vec(),
+    });
+    cluster.world.observe(Observation::Applied(Box::new(Object::Claim(claim))));
+    let who = who(&cluster.world, &[], &Pods::new(), cidr);
+    let said = "10.0.0.16/28 is leaving the node: something; pods apps/web-2, apps/web-10";
+    assert_eq!(who.iter().map(|answer| answer.detail.as_str()).collect::<Vec<_>>(), [said]);
+    cluster.observe("pool p 10.0.0.0/24 28 draining reclaim=enabled @130");
+    let leaving = departures(&cluster.world, |claim| claim.cidr == cidr);
+    assert_eq!(leaving.len(), 1);
+    assert_eq!(leaving[0].pods, ["apps/web-10", "apps/web-2"]);
 }
 
 /// A later version of the claim would have every proof be given again.
