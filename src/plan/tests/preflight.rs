@@ -157,7 +157,24 @@ fn each_setting_of_cilium_is_looked_at() {
     check_facts(|facts| facts.settings = Err("forbidden".to_owned()), "? ipam: forbidden");
 }
 
-/// Read: `pkg/datapath/iptables/iptables.go` of 1.18.11 and 1.19.0.
+#[test]
+fn a_tunnel_is_judged_by_the_mode() {
+    let found = |ipam: &str| {
+        let facts = settings(&[("ipam", ipam), ("routing-mode", "tunnel")]);
+        let found = wrong(OBJECTS, &Installation { settings: Ok(Some(facts)), ..ready() });
+        found.into_iter().find(|line| line.contains(" routing-mode: ")).unwrap_or_default()
+    };
+    let excluded =
+        "FAIL routing-mode: Cilium runs with a tunnel, which its documentation excludes in mode crd";
+    assert_eq!(found("crd"), excluded);
+    let tested = "WARN routing-mode: Cilium runs with a tunnel: only VXLAN with agents of 1.20.2 was tested";
+    assert_eq!(found("multi-pool"), tested);
+    let other = "WARN routing-mode: Cilium runs with a tunnel, which was not tested with the controller";
+    assert_eq!(found("cluster-pool"), other);
+    assert_eq!(found("kubernetes"), other);
+}
+
+/// Read: `pkg/datapath/iptables/iptables.go` of 1.18.11 and 1.19.0, and run with 1.20.2 by `tests/it/datapath`.
 #[test]
 fn agents_that_exit_with_masquerading_by_iptables_are_a_failure() {
     let facts = Installation { settings: Ok(Some(settings(&[("enable-bpf-masquerade", "")]))), ..ready() };

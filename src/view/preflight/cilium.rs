@@ -88,14 +88,23 @@ fn routing(settings: &Settings, mode: Option<IpamMode>, lines: &mut Lines) {
     let remedy = "Helm: routingMode=native, with autoDirectNodeRoutes=true or routes of your network.";
     if is_native(settings) {
         lines.ok(Point::Routing, "routing is native");
-    } else if mode == Some(IpamMode::Crd) {
-        lines.fail(Point::Routing, "Cilium runs with a tunnel, which its mode crd excludes", remedy);
-    } else {
-        lines.warn(
+        return;
+    }
+    match mode {
+        Some(IpamMode::Crd) => {
+            let text = "Cilium runs with a tunnel, which its documentation excludes in mode crd";
+            lines.fail(Point::Routing, text, remedy);
+        }
+        Some(IpamMode::MultiPool) => lines.warn(
+            Point::Routing,
+            "Cilium runs with a tunnel: only VXLAN with agents of 1.20.2 was tested",
+            format!("{remedy} Agents of 1.17 must not run with a tunnel in multi-pool."),
+        ),
+        Some(IpamMode::ClusterPool | IpamMode::Kubernetes) | None => lines.warn(
             Point::Routing,
             "Cilium runs with a tunnel, which was not tested with the controller",
             remedy,
-        );
+        ),
     }
 }
 
