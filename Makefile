@@ -13,6 +13,9 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 AGENTS := 1.14 1.17 1.20
 # The releases of Cilium whose BGP control plane is tested.
 BGP := 1.17 1.19
+# The releases of Cilium whose agents run with their datapath, and the folders in its module of the programs for that.
+DATAPATHS := 1.17 1.20
+DATAPATH_PROGRAMS := cilium-agent=daemon cilium-cni=plugins/cilium-cni cilium-health-responder=cilium-health/responder
 # The release of Cilium whose operator allocates beside the controller in tests. It has its allocators with this tag alone.
 OPERATOR := 1.20
 OPERATOR_TAG := -tags ipam_provider_operator
@@ -34,6 +37,8 @@ BETWEEN := of_1_17
 # Those with real routers, and those of routes that take long. `make test-routes` runs all, and `make test` the others.
 ON_ROUTERS := routers::
 AT_LENGTH := at_length::
+# Those with Cilium's datapath. `make test-datapath` runs them, and no other target.
+WITH_DATAPATH := datapath::
 # Those that open the map in Chromium. `make test-map` runs them.
 IN_A_BROWSER := in_a_browser
 export CARGO_TERM_COLOR ?= auto
@@ -131,7 +136,7 @@ mutants: ## Take each rule out of a copy of the tree in turn, and see random scr
 test-it: $(TOOLS) $(if $(TOOLS),$(BESIDE_TOOLS))
 	@# Without FRR and BIRD, and without a way to install them, the script says why, and that those tests are skipped.
 	routers=; scripts/need-routers || routers='--skip $(ON_ROUTERS)'; \
-	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $$routers $(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(AT_LENGTH) $(IN_A_BROWSER))
+	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $$routers $(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(AT_LENGTH) $(WITH_DATAPATH) $(IN_A_BROWSER))
 
 .PHONY: test-go
 test-go: $(TOOLS) ## The tests of the test control plane, and what is known of Cilium on its oldest and its newest agent
@@ -171,6 +176,12 @@ test-routes: tools frr-k8s build/bin/gobgpd ## Routes by FRRConfigurations and b
 	cd tests/routes && gofmt -l . | (! grep .) && go vet ./...
 	scripts/need-routers
 	RUST_TEST_THREADS=2 cargo test --locked --test it -- routes:: gobgp:: $(ON_ROUTERS)
+
+.PHONY: test-datapath
+test-datapath: build/bin/controlplane build/bin/kubectl build/bin/gobgpd $(DATAPATHS:%=build/bin/cilium-%) ## Packets through Cilium's real datapath while blocks come and go. It needs root, and installs what it needs (Debian: clang-19 iptables ipset iputils-ping iproute2 bird2 bpftool)
+	@# Without root or these packages, the script says why nothing runs.
+	scripts/need-datapath
+	RUST_TEST_THREADS=2 cargo test --locked --test it -- --nocapture $(WITH_DATAPATH)
 
 .PHONY: test-krew
 test-krew: build/bin/validate-krew-manifest build/bin/kubectl-krew build/bin/kubectl ## The plugin for krew: its own validator accepts the manifest, and krew installs it
@@ -228,6 +239,20 @@ build/bin/etcdctl build/bin/etcdutl: build/bin/%:
 $(AGENTS:%=build/bin/agent-%): build/bin/agent-%:
 	@echo "building the agent of Cilium $* from its Go module; the first time takes some minutes"
 	cd tests/agent/v$* && go build -v -o ../../../$@ .
+
+.PHONY: $(DATAPATHS:%=build/bin/cilium-%)
+$(DATAPATHS:%=build/bin/cilium-%): build/bin/cilium-%:
+	@echo "building Cilium $* with its CNI plugin from its Go module; the first time takes some minutes"
+	@# Beside the programs there are the sources of the datapath, which the agent compiles, and the CRDs.
+	cd tests/datapath/v$* && module=$$(go list -m -f '{{.Dir}}' github.com/cilium/cilium) && \
+		version=$$(go list -m -f '{{.Version}}' github.com/cilium/cilium) && \
+		for program in $(DATAPATH_PROGRAMS); do \
+			go build -v -ldflags "-s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$${version#v}" \
+				-o ../../../$@/$${program%=*} github.com/cilium/cilium/$${program#*=} || exit; \
+		done && \
+		cd ../../../$@ && rm -rf bpf crds && mkdir bpf crds && \
+		cp -r $$module/bpf/*.[ch] $$module/bpf/include $$module/bpf/lib bpf && \
+		cp $$module/pkg/k8s/apis/cilium.io/client/crds/*/*.yaml crds && chmod -R u+w bpf crds
 
 .PHONY: build/bin/operator-$(OPERATOR)
 build/bin/operator-$(OPERATOR):

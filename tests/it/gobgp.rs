@@ -2,8 +2,8 @@
 //! the address of the node.
 
 mod bird;
-mod daemon;
-mod routers;
+pub(crate) mod daemon;
+pub(crate) mod routers;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

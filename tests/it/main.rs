@@ -17,6 +17,7 @@ mod cli_validate;
 mod clocks;
 mod columns;
 mod creating;
+mod datapath;
 mod decisions;
 mod docs;
 mod dry_run;

@@ -168,7 +168,7 @@ fn pool() -> PoolSpec {
     PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("reuseAfter", "1s")
 }
 
-async fn set_ipam(rig: &Rig, ipam: &str) -> Result<()> {
+pub(crate) async fn set_ipam(rig: &Rig, ipam: &str) -> Result<()> {
     let api: Api<ConfigMap> = Api::namespaced(rig.cluster.client.clone(), "kube-system");
     let patch = Patch::Merge(json!({"data": {"ipam": ipam}}));
     api.patch("cilium-config", &PatchParams::default(), &patch).await.context("changing cilium-config")?;
@@ -176,7 +176,7 @@ async fn set_ipam(rig: &Rig, ipam: &str) -> Result<()> {
 }
 
 /// Returns when the controller is passive because of the change.
-async fn wait_passive(rig: &Rig, controller: &Controller, from: &str, to: &str) -> Result<()> {
+pub(crate) async fn wait_passive(rig: &Rig, controller: &Controller, from: &str, to: &str) -> Result<()> {
     let change = format!("from `ipam: {from}` to `ipam: {to}`");
     let says_so =
         |answer: &Result<(u16, String)>| Ok(matches!(answer, Ok((503, reason)) if reason.contains(&change)));
@@ -204,7 +204,7 @@ async fn restarts_in(agent: &mut Agent, ipam: &'static str) -> Result<()> {
 }
 
 /// Removes the fields that agents read in the old mode.
-async fn forget_the_mode_before(rig: &Rig, node: &str) -> Result<()> {
+pub(crate) async fn forget_the_mode_before(rig: &Rig, node: &str) -> Result<()> {
     let nothing = r#"{"spec":{"ipam":{"podCIDRs":null,"pool":null}}}"#;
     kubectl(&rig.control_plane, &["patch", "ciliumnode", node, "--type=merge", "-p", nothing]).await?;
     let is_off = |seen: &Published| seen.pool.is_empty();

@@ -30,10 +30,10 @@ const CONFIGURATION: &str = "[global.config]\nas = 64512\nrouter-id = \"192.0.2.
 const FOREIGN: PathId = PathId(0);
 
 /// A running daemon.
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     folder: PathBuf,
-    pub(super) address: String,
+    pub(crate) address: String,
 }
 
 /// A path: its next hop, the path identifier, and the second of its last change.
@@ -52,7 +52,7 @@ impl Daemon {
     }
 
     /// Starts one with this configuration, and waits until it serves.
-    pub(super) async fn start_with(folder: &Path, configuration: &str) -> Result<Self> {
+    pub(crate) async fn start_with(folder: &Path, configuration: &str) -> Result<Self> {
         std::fs::write(folder.join("gobgpd.toml"), configuration)?;
         // Another process may take the port first.
         for _ in 0..5 {

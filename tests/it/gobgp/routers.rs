@@ -31,7 +31,7 @@ const PAGE: &str = include_str!("../../../docs/how-to/gobgp.md");
 
 /// How long gobgpd waits after a start before it sends routes, in tests that have no minute for that. The controller
 /// adds its paths within a few seconds.
-const SHORT: Duration = Duration::from_secs(15);
+pub(crate) const SHORT: Duration = Duration::from_secs(15);
 
 /// The same on the page.
 const LONG: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ const LONG: Duration = Duration::from_secs(60);
 const QUIET_WITHIN: Duration = Duration::from_secs(150);
 
 /// The configuration of the page, for a session to the router by this port.
-fn configuration(port: u16, deferral: Duration) -> Result<String> {
+pub(crate) fn configuration(port: u16, deferral: Duration) -> Result<String> {
     ensure!(
         PAGE.contains("gobgpd --graceful-restart"),
         "the page starts gobgpd without the flag of the tests"
