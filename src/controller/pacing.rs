@@ -146,6 +146,7 @@ impl Pacing {
         if let Some(need) = need::of(world, &plan) {
             if !self.has_turn(&plan.node, need, now) {
                 plan.verdict = Verdict::Wait(Wait::Pace);
+                plan.rules.clear();
             }
             return plan;
         }
@@ -171,7 +172,15 @@ impl Pacing {
         }
         let place = self.place_of.get(node).copied();
         let class = match (purpose, place) {
-            (Purpose::Read | Purpose::Look, _) if self.paid.contains_key(node) => return true,
+            (Purpose::Read | Purpose::Look, _) if self.paid.contains_key(node) => {
+                self.forget(node);
+                return true;
+            }
+            // The turn was for a read, and this is the start that the read was for.
+            (Purpose::Start, None) if self.paid.contains_key(node) => {
+                self.prepay(node, class, n_writes);
+                return true;
+            }
             // Most of these reads are followed by no write.
             (Purpose::Look, None) => return true,
             (Purpose::Look, Some((class, _))) => class,
@@ -181,14 +190,10 @@ impl Pacing {
         let own = (since, node.clone());
         let is_first = self.waiting[&class].first().is_none_or(|first| *first >= own);
         if is_first && self.may_write(class) {
-            self.pay(class, n_writes);
             self.forget(node);
             match purpose {
-                Purpose::Write => {}
-                Purpose::Read | Purpose::Look | Purpose::Start => {
-                    let paid = self.paid.entry(node.clone()).or_default();
-                    *paid = paid.saturating_add(n_writes);
-                }
+                Purpose::Write => self.pay(class, n_writes),
+                Purpose::Read | Purpose::Look | Purpose::Start => self.prepay(node, class, n_writes),
             }
             return true;
         }
@@ -209,6 +214,13 @@ impl Pacing {
             .into_iter()
             .filter(|other| *other < class)
             .any(|other| !self.waiting[&other].is_empty())
+    }
+
+    /// Pays for writes of a node that come later.
+    fn prepay(&mut self, node: &NodeName, class: WriteClass, n_writes: u32) {
+        self.pay(class, n_writes);
+        let paid = self.paid.entry(node.clone()).or_default();
+        *paid = paid.saturating_add(n_writes);
     }
 
     fn pay(&mut self, class: WriteClass, n_writes: u32) {

@@ -369,10 +369,11 @@ impl NodePlan {
         }
     }
 
-    /// Whether this process may send no request now: under a freeze, on a standby, or in a mode that is not served.
+    /// Whether this process may send no request now: under a freeze, on a standby, in a mode that is not served, or before
+    /// its turn in the event budget.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        matches!(self.verdict, Verdict::Wait(Wait::Mode | Wait::Thaw | Wait::Lead))
+        matches!(self.verdict, Verdict::Wait(Wait::Mode | Wait::Thaw | Wait::Lead | Wait::Pace))
     }
 
     /// The requests to send, by value.

@@ -5,7 +5,7 @@ use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::plan::NodePlan;
-use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
+use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, WithdrawalStep, Write};
 use crate::model::revision::AnyRevision;
 use crate::model::write_class::WriteClass;
 use crate::world::World;
@@ -74,6 +74,10 @@ fn of_request(world: &World, node: &NodeName, request: &Request) -> Option<Need>
                 Kind::Node | Kind::Pool | Kind::Claim => None,
             },
             Write::CreateCiliumNode(_) => need(WriteClass::First, Purpose::Write),
+            // An agent that restarts before that restores no pod whose address has a mark.
+            Write::Withdraw(withdrawal) if withdrawal.step == WithdrawalStep::Clear => {
+                need(WriteClass::First, Purpose::Write)
+            }
             Write::UsageQuery(_) | Write::Withdraw(_) => need(WriteClass::Growth, Purpose::Write),
             Write::BumpVersion(bump) => match bump.revision {
                 AnyRevision::Custom(_) => need(WriteClass::Growth, Purpose::Write),

@@ -171,6 +171,20 @@ fn a_read_of_pods_takes_a_turn_only_if_its_node_waits_for_one() {
 }
 
 #[test]
+fn a_start_whose_turn_went_to_its_read_is_not_put_behind_the_others() {
+    let mut pacing = drained();
+    let (look, start) = (need(WriteClass::Growth, Purpose::Look), need(WriteClass::Reclaim, Purpose::Start));
+    for node in ["a", "b"] {
+        assert!(!pacing.has_turn(&node.into(), start, Duration::ZERO));
+    }
+    let at = Duration::from_secs(10);
+    pacing.advance(at, || 1000);
+    assert_eq!(pacing.next(), Some(&"a".into()));
+    assert!(pacing.has_turn(&"a".into(), look, at));
+    assert!(pacing.has_turn(&"a".into(), start, at), "b waits for less long");
+}
+
+#[test]
 fn the_pace_is_said_while_a_node_waits() {
     let mut pacing = drained();
     assert_eq!(pacing.in_words(Duration::ZERO), None);
