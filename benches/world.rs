@@ -122,7 +122,7 @@ fn claim(cidr: Cidr, pool: u32, node: &str, state: ClaimState, revision: u64) ->
         node: node.into(),
         node_uid: "1".into(),
         pod_ip_pool: None,
-        withheld: AddressSet::new(),
+        excluded: AddressSet::new(),
         state,
         since: Timestamp::UNIX_EPOCH,
         created_for: Some(format!("cn-{node}").as_str().into()),

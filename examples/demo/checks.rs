@@ -32,7 +32,7 @@ pub(crate) async fn all(script: &Script, stage: &Stage, seen: &State) -> Vec<Che
     if script.mode.growth() == Growth::ByUse {
         checks.push(undone(seen));
     }
-    checks.extend([agreed(seen), told(stage), started(stage), settled(stage).await, lawful(stage).await]);
+    checks.extend([agreed(seen), reported(stage), started(stage), settled(stage).await, lawful(stage).await]);
     checks
 }
 
@@ -152,7 +152,7 @@ fn agreed(seen: &State) -> Check {
 
 /// Does not count the events: the controller makes some twenty a second, those of pools first, and a killed one loses
 /// the events that wait.
-fn told(stage: &Stage) -> Check {
+fn reported(stage: &Stage) -> Check {
     let by_reason = stage.events.by_reason();
     let tally: Vec<String> = by_reason.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     check(

@@ -43,8 +43,8 @@ impl Chronicle {
             match (kind, object) {
                 (Kind::CiliumNode, Some(object)) => pages.cilium_node(name, object),
                 (Kind::Block, Some(object)) => pages.block(object),
-                (Kind::Node, None) => pages.tell(format!("{name} is gone")),
-                (Kind::Pool, None) => pages.tell(format!("pool {name} is gone")),
+                (Kind::Node, None) => pages.line(format!("{name} is gone")),
+                (Kind::Pool, None) => pages.line(format!("pool {name} is gone")),
                 (Kind::Block, None) => pages.free(name),
                 (Kind::CiliumNode, None) | (Kind::Node | Kind::Pool, Some(_)) => {}
             }
@@ -101,15 +101,15 @@ impl Pages {
             (Some("Held" | "Releasing"), "Cooling") => format!("{cidr} of {node} cools"),
             _ => return,
         };
-        self.tell(line);
+        self.line(line);
     }
 
     fn free(&mut self, name: &str) {
         self.claims.remove(name);
-        self.tell(format!("block {name} is free again"));
+        self.line(format!("block {name} is free again"));
     }
 
-    fn tell(&mut self, line: String) {
+    fn line(&mut self, line: String) {
         if self.news.len() == NEWS {
             self.news.pop_front();
         }

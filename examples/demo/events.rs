@@ -16,12 +16,12 @@ const LATEST: usize = 5;
 
 /// The events so far, written by a watch of its own until this is dropped.
 pub(crate) struct Events {
-    told: Shared<Told>,
+    reported: Shared<Reported>,
     _watch: JoinSet<()>,
 }
 
 #[derive(Default)]
-struct Told {
+struct Reported {
     latest: VecDeque<String>,
     by_reason: BTreeMap<String, usize>,
 }
@@ -29,8 +29,8 @@ struct Told {
 impl Events {
     /// Reads the events from now on, and rings for each.
     pub(crate) fn start(client: Client, bell: Bell) -> Self {
-        let told = Shared::<Told>::default();
-        let writer = told.clone();
+        let reported = Shared::<Reported>::default();
+        let writer = reported.clone();
         let mut watch = JoinSet::new();
         watch.spawn(async move {
             let events = watcher(Api::<Event>::all(client), watcher::Config::default()).default_backoff();
@@ -39,27 +39,27 @@ impl Events {
             while let Some(event) = events.next().await {
                 // A watch that breaks is started again; an event more or less is no reason to stop a demo.
                 if let Ok(event) = event {
-                    writer.lock().tell(&event);
+                    writer.lock().write(&event);
                     bell.ring();
                 }
             }
         });
-        Self { told, _watch: watch }
+        Self { reported, _watch: watch }
     }
 
     /// The latest, oldest first.
     pub(crate) fn latest(&self) -> Vec<String> {
-        self.told.lock().latest.iter().cloned().collect()
+        self.reported.lock().latest.iter().cloned().collect()
     }
 
     /// How many there were of each reason.
     pub(crate) fn by_reason(&self) -> BTreeMap<String, usize> {
-        self.told.lock().by_reason.clone()
+        self.reported.lock().by_reason.clone()
     }
 }
 
-impl Told {
-    fn tell(&mut self, event: &Event) {
+impl Reported {
+    fn write(&mut self, event: &Event) {
         let about = event.regarding.as_ref();
         let kind = about.and_then(|about| about.kind.as_deref()).unwrap_or("?");
         // The API server makes events about itself too.

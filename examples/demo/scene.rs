@@ -79,7 +79,7 @@ pub(crate) enum Goal {
     /// This many nodes that the pool selects wait for a block, and it says that it has none.
     Waiting { pool: String, nodes: usize },
     /// The controller has made an event of this reason. A killed controller loses the events that wait.
-    Told(&'static str),
+    Reported(&'static str),
     /// This many addresses are in use on all nodes together, as the agents report it.
     Used(usize),
     /// This many addresses are asked for by all agents together, in the mode in which they ask.
@@ -120,7 +120,7 @@ impl fmt::Display for Count {
 
 impl Goal {
     /// How far it is reached, with this many events of each reason.
-    pub(crate) fn counts(&self, state: &State, told: &BTreeMap<String, usize>) -> Vec<Count> {
+    pub(crate) fn counts(&self, state: &State, reported: &BTreeMap<String, usize>) -> Vec<Count> {
         let count = |what: &str, now, goal| Count { what: what.to_owned(), now, goal };
         match self {
             Self::Pools(goal) => vec![count("pools made", state.pools.len(), *goal)],
@@ -134,9 +134,9 @@ impl Goal {
                 let waiting = pool.filter(|pool| pool.says("Exhausted")).map_or(0, |pool| pool.waiting);
                 vec![count("nodes waiting for a full pool", waiting, *nodes)]
             }
-            Self::Told(reason) => {
-                let is_told = usize::from(told.contains_key(*reason));
-                vec![count(&format!("events {reason}, at least"), is_told, 1)]
+            Self::Reported(reason) => {
+                let is_reported = usize::from(reported.contains_key(*reason));
+                vec![count(&format!("events {reason}, at least"), is_reported, 1)]
             }
             Self::Used(goal) => vec![count("addresses in use", state.n_used(), *goal)],
             Self::Asked(goal) => vec![count("addresses asked for", state.n_asked(), *goal)],

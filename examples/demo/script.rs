@@ -232,8 +232,8 @@ fn beginning(
             vec![
                 Goal::Served(n_nodes - n_waiting),
                 Goal::Waiting { pool: FULL.to_owned(), nodes: n_waiting },
-                Goal::Told("Exhausted"),
-                Goal::Told("BlocksPublished"),
+                Goal::Reported("Exhausted"),
+                Goal::Reported("BlocksPublished"),
             ],
         ),
         Scene::new(

@@ -96,8 +96,8 @@ impl Stage {
                 // Marked before the look, so that a change during the look causes another one.
                 news.mark_unchanged();
                 let state = State::seen(&rig.cluster);
-                let told = events.by_reason();
-                counts = scene.until.iter().flat_map(|goal| goal.counts(&state, &told)).collect();
+                let reported = events.by_reason();
+                counts = scene.until.iter().flat_map(|goal| goal.counts(&state, &reported)).collect();
                 let reached = acted && counts.iter().all(Count::is_reached);
                 screen.show(&View {
                     counts: &counts,
@@ -135,8 +135,9 @@ impl Stage {
             loop {
                 news.mark_unchanged();
                 let state = State::seen(&self.rig.cluster);
-                let told = self.events.by_reason();
-                let counts: Vec<_> = scene.until.iter().flat_map(|goal| goal.counts(&state, &told)).collect();
+                let reported = self.events.by_reason();
+                let counts: Vec<_> =
+                    scene.until.iter().flat_map(|goal| goal.counts(&state, &reported)).collect();
                 screen.refresh(&View {
                     counts: &counts,
                     state: &state,

@@ -18,7 +18,7 @@ pub use flags::Args;
 
 use crate::cli::screen;
 use crate::controller::client::Clients;
-use crate::controller::contact::Contact;
+use crate::controller::connectivity::Connectivity;
 use crate::controller::dry_run;
 use crate::controller::gather::{self, GatherOptions};
 use crate::controller::lead::Lead;
@@ -43,10 +43,10 @@ async fn start(args: Args) -> anyhow::Result<()> {
     let config = config(args.kubeconfig.as_ref()).await?;
     info!(version = env!("CARGO_PKG_VERSION"), server = %config.cluster_url, "starting");
     let telemetry = Telemetry::start();
-    let contact = Contact::new(&telemetry);
+    let connectivity = Connectivity::new(&telemetry);
     let timing = Timing::new(args.lease_duration, args.renew_deadline, args.retry_period)?;
     let lead = if args.leader_elect { Lead::to_be_won() } else { Lead::unelected() };
-    let clients = Clients::new(&config, args.request_timeout, contact.clone(), lead)
+    let clients = Clients::new(&config, args.request_timeout, connectivity.clone(), lead)
         .context("can't create a Kubernetes client")?;
     if args.dry_run {
         let options = GatherOptions {
@@ -63,7 +63,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         .then(|| {
             let identity = identity(pod(), &machine());
             let namespace = args.cilium_namespace.clone();
-            Election::new(&config, contact, namespace, identity, timing, args.startup_taints.clone())
+            Election::new(&config, connectivity, namespace, identity, timing, args.startup_taints.clone())
         })
         .transpose()
         .context("can't create a Kubernetes client")?;

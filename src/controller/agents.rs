@@ -5,7 +5,7 @@ use super::input::Input;
 use super::side_watch::{SideWatch, Source};
 use super::watch::Watches;
 use crate::model::agent::AgentPod;
-use crate::telemetry::standing;
+use crate::telemetry::api_health;
 use crate::wire::agent_pod::SELECTOR;
 
 /// The Pods of agents in `namespace`.
@@ -13,7 +13,7 @@ pub(super) fn pods(clients: &Clients, namespace: &str) -> SideWatch<AgentPod> {
     SideWatch {
         source: Source::Fixed(Box::new(kube::Api::namespaced_with(clients.reads.clone(), namespace, &()))),
         selector: Some(SELECTOR),
-        kind: standing::AGENT_PODS,
+        kind: api_health::AGENT_PODS,
         what: format!("Pods with {SELECTOR} in namespace {namespace}"),
         without: "the agent versions and agent restarts are unknown; nodes are served anyway",
     }

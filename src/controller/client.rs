@@ -14,7 +14,7 @@ use tower::BoxError;
 use tower::timeout::TimeoutLayer;
 use tower::util::{BoxService, MapResponseLayer};
 
-use super::contact::{Contact, Observe};
+use super::connectivity::{Connectivity, Observe};
 use super::lead::{Fence, Lead};
 use super::retry_after;
 use super::timeline::{StoreRewound, Timeline};
@@ -52,7 +52,7 @@ pub struct Clients {
     /// The time limit of one request.
     pub timeout: Duration,
     /// The contact with the server, which sees every request of both.
-    pub contact: Contact,
+    pub connectivity: Connectivity,
     /// The lead: without it no write is sent.
     pub lead: Lead,
 }
@@ -143,17 +143,17 @@ impl Clients {
     pub fn new(
         config: &Config,
         timeout: Duration,
-        contact: Contact,
+        connectivity: Connectivity,
         lead: Lead,
     ) -> Result<Self, kube::Error> {
-        Self::by(config, timeout, contact, lead, ClientBuilder::try_from)
+        Self::by(config, timeout, connectivity, lead, ClientBuilder::try_from)
     }
 
     /// The same, with `connect` for the connection to the server.
     pub fn by<E>(
         config: &Config,
         timeout: Duration,
-        contact: Contact,
+        connectivity: Connectivity,
         lead: Lead,
         connect: impl Fn(Config) -> Result<ClientBuilder<Transport>, E>,
     ) -> Result<Self, E> {
@@ -163,13 +163,13 @@ impl Clients {
         reads.read_timeout = Some(Duration::from_secs(WATCH_SECONDS.into()) + SILENCE_MARGIN);
         let readable = MapResponseLayer::new(retry_after::with_status);
         let limit = TimeoutLayer::new(timeout);
-        let seen = Observe::new(contact.clone(), &reads.cluster_url);
+        let seen = Observe::new(connectivity.clone(), &reads.cluster_url);
         let reads = connect(reads)?.with_layer(&readable).with_layer(&limit);
         let reads = reads.with_layer(&seen).build();
         let writes = connect(writes)?.with_layer(&readable).with_layer(&seen);
         // Outside of the contact: a write that is not sent says nothing about the server.
         let writes = writes.with_layer(&Fence(lead.clone())).build();
-        Ok(Self { reads, writes, timeout, contact, lead })
+        Ok(Self { reads, writes, timeout, connectivity, lead })
     }
 
     /// A consistent list of a selection of one kind: the revision of the list, and the objects.
@@ -283,14 +283,14 @@ pub(super) mod tests {
                 Ok::<_, std::convert::Infallible>(response.unwrap())
             }
         });
-        let contact = Contact::default();
+        let connectivity = Connectivity::default();
         let client = Client::new(
-            Observe::new(contact.clone(), &"https://server".parse().unwrap()).layer(service),
+            Observe::new(connectivity.clone(), &"https://server".parse().unwrap()).layer(service),
             "default",
         );
         let timeout = Duration::from_secs(10);
         let lead = Lead::unelected();
-        (Clients { reads: client.clone(), writes: client, timeout, contact, lead }, asked)
+        (Clients { reads: client.clone(), writes: client, timeout, connectivity, lead }, asked)
     }
 
     /// A list at this revision with objects of these names.

@@ -9,7 +9,7 @@ use super::client::{Clients, ReadError};
 use super::input::Input;
 use super::named::{self, Named};
 use super::watch::Watches;
-use crate::telemetry::standing::FollowedConfigMap;
+use crate::telemetry::api_health::FollowedConfigMap;
 
 /// Where a ConfigMap lies.
 #[derive(Debug, Clone)]

@@ -7,26 +7,26 @@ use http::{Request, StatusCode};
 use serde::Deserialize;
 
 use super::client::{Clients, ReadError};
-use crate::wire::cilium_group::{CiliumVersion, GROUP};
+use crate::wire::cilium_group::{ApiVersion, GROUP};
 
 /// The answer of discovery about a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Served {
     /// It is served in this version, and in no newer one that the controller knows.
-    In(CiliumVersion),
+    In(ApiVersion),
     /// It is served in no version that the controller knows.
     Nowhere,
     /// The server does not say. Each version may be served.
-    Untold,
+    Unreported,
 }
 
 impl Served {
     /// The versions to try, in this order.
-    pub(super) fn versions(self) -> Vec<CiliumVersion> {
+    pub(super) fn versions(self) -> Vec<ApiVersion> {
         match self {
             Self::In(version) => vec![version],
             Self::Nowhere => Vec::new(),
-            Self::Untold => CiliumVersion::NEWEST_FIRST.to_vec(),
+            Self::Unreported => ApiVersion::NEWEST_FIRST.to_vec(),
         }
     }
 }
@@ -46,7 +46,7 @@ struct Resource {
 
 /// Looks up in which version a kind is served. `plural` is its name in paths.
 pub(super) async fn served(clients: &Clients, plural: &str) -> Result<Served, ReadError> {
-    for version in CiliumVersion::NEWEST_FIRST {
+    for version in ApiVersion::NEWEST_FIRST {
         let path = format!("/apis/{GROUP}/{}", version.as_str());
         let request = Request::get(path).body(Vec::new()).expect("the path is one of a few, all valid");
         match clients.within_timeout(clients.reads.request::<Resources>(request)).await {
@@ -57,7 +57,7 @@ pub(super) async fn served(clients: &Clients, plural: &str) -> Result<Served, Re
             Err(error) => match error.answer().map(|status| status.code) {
                 Some(code) if code == StatusCode::NOT_FOUND.as_u16() => {}
                 // By default every user with credentials may ask (`system:discovery`).
-                Some(code) if code == StatusCode::FORBIDDEN.as_u16() => return Ok(Served::Untold),
+                Some(code) if code == StatusCode::FORBIDDEN.as_u16() => return Ok(Served::Unreported),
                 Some(_) | None => return Err(error),
             },
         }

@@ -94,7 +94,7 @@ impl Proposal {
 pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<Vec<String>> {
     let world = list_cluster(clients, options).await?;
     BrokenInvariant::of(world.check())?;
-    let proposal = Proposal::of(world.clone(), policy, clients.contact.clock.now());
+    let proposal = Proposal::of(world.clone(), policy, clients.connectivity.clock.now());
     Ok(lines(&world, &proposal))
 }
 
@@ -109,8 +109,8 @@ pub fn lines(world: &World, proposal: &Proposal) -> Vec<String> {
     lines.extend(
         Switch::ALL
             .into_iter()
-            .filter_map(|switch| freeze.told(switch))
-            .map(|told| format!("frozen: {told}")),
+            .filter_map(|switch| freeze.description(switch))
+            .map(|reported| format!("frozen: {reported}")),
     );
     lines.extend(agents::lines(world));
     for plan in &proposal.waiting {

@@ -127,13 +127,13 @@ pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<
 fn routed_to_another(world: &World, block_event: &BlockEvent) -> String {
     let node = &block_event.node;
     let routed = block_event.blocks.iter().find_map(|block| world.routed_to_others(*block, node).next());
-    let told = |(cidr, other): (Cidr, &NodeName)| {
+    let reported = |(cidr, other): (Cidr, &NodeName)| {
         format!(
             "; Node {other} has {cidr} in spec.podCIDRs, so routes may lead there: see the finding {}",
             FindingKind::PodCIDRConflict.as_str()
         )
     };
-    routed.map(told).unwrap_or_default()
+    routed.map(reported).unwrap_or_default()
 }
 
 /// The events about the changes between the status that a pool shows and the status that is written.

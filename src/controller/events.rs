@@ -107,7 +107,7 @@ impl Events {
     }
 
     /// Queues an event, while this process leads. It is dropped and counted when too many of its kind wait.
-    pub fn tell(&self, event: Event) {
+    pub fn report(&self, event: Event) {
         if !self.lead.holds() {
             return;
         }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     /// Creates the event if it may be created; returns whether.
-    fn tells(recently: &mut Recently, event: &Event, now: Instant) -> bool {
+    fn is_reported(recently: &mut Recently, event: &Event, now: Instant) -> bool {
         let admitted = recently.admits(event, now);
         if admitted {
             recently.created(event, now);
@@ -255,7 +255,7 @@ mod tests {
         let metrics = Metrics::default();
         let (events, waiting) = Events::channel(metrics.clone(), Lead::unelected());
         for _ in 0..2 {
-            events.tell(event("a", EventReason::NoCapacity));
+            events.report(event("a", EventReason::NoCapacity));
         }
         drop(events);
         record(Client::new(service, "default"), Duration::from_secs(10), waiting, metrics).await.unwrap();
@@ -268,7 +268,7 @@ mod tests {
         let start = Instant::now();
         let mut check = |node, reason, after, admitted| {
             assert_eq!(
-                tells(&mut recently, &event(node, reason), start + Duration::from_secs(after)),
+                is_reported(&mut recently, &event(node, reason), start + Duration::from_secs(after)),
                 admitted
             );
         };
@@ -279,7 +279,7 @@ mod tests {
         check("a", EventReason::NoCapacity, 300, true);
         check("a", EventReason::NoCapacity, 599, false);
         assert_eq!(recently.last.len(), 3);
-        assert!(tells(
+        assert!(is_reported(
             &mut recently,
             &event("c", EventReason::NoCapacity),
             start + Duration::from_secs(1200)
@@ -293,9 +293,9 @@ mod tests {
         let now = Instant::now();
         let published =
             |about: &str| Event { about: about.to_owned(), ..event("a", EventReason::BlocksPublished) };
-        assert!(tells(&mut recently, &published("10.0.0.0/28"), now));
-        assert!(tells(&mut recently, &published("10.0.0.16/28"), now));
-        assert!(!tells(&mut recently, &published("10.0.0.0/28"), now));
+        assert!(is_reported(&mut recently, &published("10.0.0.0/28"), now));
+        assert!(is_reported(&mut recently, &published("10.0.0.16/28"), now));
+        assert!(!is_reported(&mut recently, &published("10.0.0.0/28"), now));
     }
 
     #[test]
@@ -303,7 +303,7 @@ mod tests {
         let metrics = Metrics::default();
         let (events, _waiting) = Events::channel(metrics.clone(), Lead::unelected());
         for _ in 0..CAPACITY + 3 {
-            events.tell(event("a", EventReason::NoCapacity));
+            events.report(event("a", EventReason::NoCapacity));
         }
         let line = "cilium_node_ipam_events_total{reason=\"NoCapacity\",outcome=\"dropped\"} 3";
         assert!(metrics.text().lines().any(|found| found == line), "{}", metrics.text());
@@ -313,16 +313,16 @@ mod tests {
     async fn events_of_pools_are_sent_first_and_then_warnings() {
         let (events, mut waiting) = Events::channel(Metrics::default(), Lead::unelected());
         for node in ["a", "b"] {
-            events.tell(event(node, EventReason::BlocksPublished));
+            events.report(event(node, EventReason::BlocksPublished));
         }
-        events.tell(event("c", EventReason::NoCapacity));
+        events.report(event("c", EventReason::NoCapacity));
         let full =
             Event { subject: Subject::Pool("p".into(), "u".into()), ..event("", EventReason::Exhausted) };
-        events.tell(full.clone());
+        events.report(full.clone());
         drop(events);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while let Some(event) = waiting.next().await {
-            told.push(event);
+            reported.push(event);
         }
         let expected = [
             full,
@@ -330,7 +330,7 @@ mod tests {
             event("a", EventReason::BlocksPublished),
             event("b", EventReason::BlocksPublished),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 
     #[test]

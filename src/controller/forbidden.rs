@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use super::events::{Event, Subject};
 use crate::model::request::{Target, UsageQuery, Withdrawal, Write};
+use crate::telemetry::api_health::{ApiHealth, OR_ADMISSION, Right};
 use crate::telemetry::event_reason::EventReason;
-use crate::telemetry::standing::{OR_ADMISSION, Right, Standing};
 use crate::wire::watched::Wire;
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools, cilium_group, pod_ip_pool};
 
 /// For how long something must have been forbidden before an event says so.
-const TOLD_FROM: Duration = Duration::from_secs(10);
+const REPORTED_FROM: Duration = Duration::from_secs(10);
 
 /// The right that is missing for such a write, and the rule that gives it, if the server forbids such writes.
-pub(super) fn rule_for(standing: &Standing, write: &Write) -> Option<String> {
-    note(standing, |right| rights_for(write).contains(right))
+pub(super) fn rule_for(api_health: &ApiHealth, write: &Write) -> Option<String> {
+    note(api_health, |right| rights_for(write).contains(right))
 }
 
 /// The event about lists and watches, if the server forbids any.
-pub(super) fn event_of_reads(standing: &Standing) -> Option<Event> {
-    let note = note(standing, |right| matches!(right.verb, "list" | "watch"))?;
+pub(super) fn event_of_reads(api_health: &ApiHealth) -> Option<Event> {
+    let note = note(api_health, |right| matches!(right.verb, "list" | "watch"))?;
     Some(Event {
         subject: Subject::ClusterRole,
         reason: EventReason::ReadForbidden,
@@ -31,8 +31,8 @@ pub(super) fn event_of_reads(standing: &Standing) -> Option<Event> {
     })
 }
 
-fn note(standing: &Standing, concerns: impl Fn(&Right) -> bool) -> Option<String> {
-    let forbidden: Vec<Right> = standing.forbidden(TOLD_FROM).into_iter().filter(concerns).collect();
+fn note(api_health: &ApiHealth, concerns: impl Fn(&Right) -> bool) -> Option<String> {
+    let forbidden: Vec<Right> = api_health.forbidden(REPORTED_FROM).into_iter().filter(concerns).collect();
     let lines: Vec<String> = forbidden
         .iter()
         .map(|right| format!("the controller is not allowed to {right}: {}", right.remedy()))
@@ -98,28 +98,32 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_forbidden_for_ten_seconds_is_reported_on_its_object() {
-        let standing = Standing::default();
+        let api_health = ApiHealth::default();
         let write = Write::CreateCiliumNode(NewCiliumNode {
             node: "a".into(),
             node_uid: "u".into(),
             labels: [].into(),
             addresses: Vec::new(),
         });
-        standing.forbid(right("create", "ciliumnodes"));
-        standing.forbid(right("watch", "ciliumnodes"));
-        assert_eq!(rule_for(&standing, &write), None, "a server that starts");
-        assert_eq!(event_of_reads(&standing), None);
-        tokio::time::advance(TOLD_FROM).await;
-        let rule = rule_for(&standing, &write).expect("a rule is missing");
+        api_health.forbid(right("create", "ciliumnodes"));
+        api_health.forbid(right("watch", "ciliumnodes"));
+        assert_eq!(rule_for(&api_health, &write), None, "a server that starts");
+        assert_eq!(event_of_reads(&api_health), None);
+        tokio::time::advance(REPORTED_FROM).await;
+        let rule = rule_for(&api_health, &write).expect("a rule is missing");
         assert!(
             rule.starts_with("the controller is not allowed to create ciliumnodes of cilium.io: "),
             "{rule}"
         );
         assert!(!rule.contains("watch"), "{rule}");
-        let told = event_of_reads(&standing).expect("it is told");
-        assert_eq!((told.subject, told.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
-        assert!(told.note.contains("not allowed to watch ciliumnodes of cilium.io: "), "{}", told.note);
-        standing.allow(&right("create", "ciliumnodes"));
-        assert_eq!(rule_for(&standing, &write), None);
+        let reported = event_of_reads(&api_health).expect("it is told");
+        assert_eq!((reported.subject, reported.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
+        assert!(
+            reported.note.contains("not allowed to watch ciliumnodes of cilium.io: "),
+            "{}",
+            reported.note
+        );
+        api_health.allow(&right("create", "ciliumnodes"));
+        assert_eq!(rule_for(&api_health, &write), None);
     }
 }

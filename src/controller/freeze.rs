@@ -7,7 +7,7 @@ use super::config_map::Place;
 use super::input::Input;
 use super::watch::Watches;
 use crate::model::freeze::Freeze;
-use crate::telemetry::standing::FREEZE;
+use crate::telemetry::api_health::FREEZE;
 use crate::wire::freeze::freeze_of;
 
 /// Reads the ConfigMap in `namespace` once.

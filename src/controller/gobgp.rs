@@ -20,7 +20,7 @@ use tracing::{debug, info, warn};
 
 use super::input::Input;
 use super::lead::Lead;
-use super::places::Places;
+use super::write_slots::WriteSlots;
 use crate::model::gobgp::{Rib, RibChange, RibFailure, RibNews, RibOutcome, RibRequest};
 use crate::net::cidr::Family;
 use crate::wire::gobgp::{self, PathId, api, method};
@@ -71,7 +71,12 @@ impl Daemon {
     }
 
     /// Carries out a request.
-    pub(super) async fn carry_out(&self, request: RibRequest, lead: &Lead, places: &Places) -> RibOutcome {
+    pub(super) async fn carry_out(
+        &self,
+        request: RibRequest,
+        lead: &Lead,
+        places: &WriteSlots,
+    ) -> RibOutcome {
         match request {
             RibRequest::List => match self.list().await {
                 Ok(rib) => RibOutcome::Listed(rib),
@@ -85,7 +90,7 @@ impl Daemon {
     }
 
     /// Sends the changes one after the other. The first one without an answer is the last.
-    async fn change(&self, changes: Vec<RibChange>, lead: &Lead, places: &Places) -> RibOutcome {
+    async fn change(&self, changes: Vec<RibChange>, lead: &Lead, places: &WriteSlots) -> RibOutcome {
         let (mut applied, mut refused, mut failure) = (Vec::new(), Vec::new(), None);
         for change in changes {
             if !lead.holds() || places.are_closed() {
@@ -291,7 +296,7 @@ mod tests {
     async fn no_change_is_sent_without_the_lead_or_as_the_process_stops() {
         // A connection would fail in another way.
         let daemon = Daemon::new("127.0.0.1:1", PathId(7)).unwrap();
-        let places = Places::new(1);
+        let places = WriteSlots::new(1);
         let without_lead = daemon.carry_out(changes(), &Lead::to_be_won(), &places).await;
         assert!(matches!(failure(without_lead), RibFailure::NotSent(_)));
         places.close();
@@ -304,7 +309,7 @@ mod tests {
     async fn an_answer_is_not_waited_for_once_the_lead_has_ended_and_the_connection_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let daemon = Daemon::new(&listener.local_addr().unwrap().to_string(), PathId(7)).unwrap();
-        let (lead, places) = (Lead::to_be_won(), Places::new(1));
+        let (lead, places) = (Lead::to_be_won(), WriteSlots::new(1));
         lead.lasts_until(Instant::now() + Duration::from_secs(60));
         let silent = async {
             let (mut connection, _) = listener.accept().await.unwrap();
@@ -336,7 +341,7 @@ mod tests {
     #[tokio::test]
     async fn a_daemon_that_is_away_is_a_failure_in_words() {
         let daemon = Daemon::new("127.0.0.1:1", PathId(7)).unwrap();
-        let outcome = daemon.carry_out(RibRequest::List, &Lead::unelected(), &Places::new(1)).await;
+        let outcome = daemon.carry_out(RibRequest::List, &Lead::unelected(), &WriteSlots::new(1)).await;
         let RibFailure::Unanswered(why) = failure(outcome) else { panic!("it was sent") };
         assert!(why.contains("refused"), "{why}");
     }

@@ -22,15 +22,15 @@ use tracing::{debug, info, warn};
 use super::backoff;
 use super::client::{FIELD_MANAGER, post_params};
 use super::clock::Clock;
-use super::contact::{Contact, Observe};
+use super::connectivity::{Connectivity, Observe};
 use super::input::Input;
 use super::lead::Lead;
 use super::named::{self, Named};
 use super::retry_after;
 use super::watch::Watches;
 use crate::model::leadership::Leadership;
+use crate::telemetry::api_health::{LEASE, LEASES};
 use crate::telemetry::leader::Leader;
-use crate::telemetry::standing::{LEASE, LEASES};
 use crate::telemetry::{Telemetry, heartbeat};
 
 mod decision;
@@ -82,7 +82,7 @@ impl Election {
     /// An election by the Lease in `namespace`.
     pub fn new(
         config: &Config,
-        contact: Contact,
+        connectivity: Connectivity,
         namespace: String,
         identity: String,
         timing: Timing,
@@ -92,10 +92,10 @@ impl Election {
         config.default_retry = false;
         let server = config.cluster_url.clone();
         let readable = MapResponseLayer::new(retry_after::with_status);
-        let clock = contact.clock.clone();
+        let clock = connectivity.clock.clone();
         let client = ClientBuilder::try_from(config)?
             .with_layer(&readable)
-            .with_layer(&Observe::new(contact, &server));
+            .with_layer(&Observe::new(connectivity, &server));
         Ok(Self { client: client.build(), clock, namespace, identity, timing, startup_taints })
     }
 
@@ -327,8 +327,8 @@ impl Part {
         self.latest = versioned;
         if self.sight.is_led_by_another(&self.own.name, timing, now) {
             // This process writes no Lease while another replica leads, so it would never learn that the right is back.
-            self.telemetry.standing.forget(LEASES);
-            self.telemetry.standing.lease_settled();
+            self.telemetry.api_health.forget(LEASES);
+            self.telemetry.api_health.lease_settled();
         }
         if self.sight.holder() != before.as_deref() {
             info!(holder = self.sight.holder().unwrap_or("nobody"), "the Lease {NAME} has another holder");
@@ -361,7 +361,7 @@ impl Part {
                         // once.
                         self.rests_until = applied.at + self.retry_interval();
                         let why = "the server accepts it and stores another: a webhook or another process changes it";
-                        self.telemetry.standing.lease_failed(why.to_owned());
+                        self.telemetry.api_health.lease_failed(why.to_owned());
                     }
                 }
             }
@@ -373,12 +373,12 @@ impl Part {
                 if self.n_moved > 1 {
                     let why =
                         "each write conflicts (409): another process changes it, or a webhook refuses it";
-                    self.telemetry.standing.lease_failed(why.to_owned());
+                    self.telemetry.api_health.lease_failed(why.to_owned());
                     self.rests_until = sent.at + self.retry_interval();
                 }
             }
             Answer::Failed(why, asked) => {
-                self.telemetry.standing.lease_failed(why.clone());
+                self.telemetry.api_health.lease_failed(why.clone());
                 if self.has_complained {
                     debug!(why, "request for Lease {NAME} failed");
                 } else {
@@ -416,7 +416,7 @@ impl Part {
             info!(identity = self.own.name, "leading");
         }
         self.n_moved = 0;
-        self.telemetry.standing.lease_settled();
+        self.telemetry.api_health.lease_settled();
         self.own.renewed = Some(at);
         self.lead.lasts_until(self.began + ends);
     }

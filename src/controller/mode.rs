@@ -10,10 +10,10 @@ use super::config_map::Place;
 use super::input::Input;
 use super::pod_ip_pools;
 use super::watch::Watches;
-use crate::model::release::Release;
+use crate::model::cilium_version::CiliumVersion;
 use crate::publisher::Mode;
 use crate::publisher::settings::{Settings, from_config};
-use crate::telemetry::standing::CILIUM_CONFIG;
+use crate::telemetry::api_health::CILIUM_CONFIG;
 
 /// Where Cilium's mode is learned from.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub enum ModeSource {
     /// From Cilium's ConfigMap in this namespace, and an administrator's settings about it.
     ConfigMapIn(String, Settings),
     /// From the command line: an administrator vouches for it, and for the version of the agents.
-    Assumed(Mode, Release),
+    Assumed(Mode, CiliumVersion),
 }
 
 /// Reads Cilium's ConfigMap in `namespace` once.

@@ -43,7 +43,7 @@ where
 {
     let config = watcher::Config::default().fields(&selector(name)).timeout(WATCH_SECONDS);
     let follow = async {
-        watches.clients.contact.standing.starts_to_follow(kind);
+        watches.clients.connectivity.api_health.starts_to_follow(kind);
         let begin = || watcher(api.clone(), config.clone()).boxed();
         let mut events = begin();
         let mut retries = Retries::default();

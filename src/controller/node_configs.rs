@@ -8,7 +8,7 @@ use super::input::Input;
 use super::side_watch::{SideWatch, Source};
 use super::watch::Watches;
 use crate::model::node_config::NodeConfig;
-use crate::telemetry::standing::NODE_CONFIGS;
+use crate::telemetry::api_health::NODE_CONFIGS;
 use crate::wire::node_config;
 
 /// Those in this namespace.
@@ -143,11 +143,12 @@ mod tests {
             // Each step has the served versions, and how many requests in vain it lasts where there is none.
             let steps: [(&[&str], usize); 6] =
                 [(&["v2alpha1"], 0), (&[], 2), (&["v2"], 0), (&[], 4), (&["v2"], 0), (&["v2"], 0)];
-            let (step, n_in_vain) = *state;
-            let (versions, in_vain) = steps[step];
+            let (step, n_ineffective) = *state;
+            let (versions, ineffective) = steps[step];
             let is_last = step + 1 == steps.len();
             if versions.is_empty() {
-                *state = if n_in_vain + 1 == in_vain { (step + 1, 0) } else { (step, n_in_vain + 1) };
+                *state =
+                    if n_ineffective + 1 == ineffective { (step + 1, 0) } else { (step, n_ineffective + 1) };
                 return refusal(404);
             }
             let version = versions[0];
@@ -163,8 +164,8 @@ mod tests {
             }
         };
         let follow = |watches| follow(watches, "kube-system".to_owned());
-        let told = inputs(5, answer, follow).await;
-        let told: Vec<Vec<&str>> = told
+        let reported = inputs(5, answer, follow).await;
+        let reported: Vec<Vec<&str>> = reported
             .iter()
             .map(|input| match input {
                 Input::NodeConfigs(news) => names(news),
@@ -172,7 +173,7 @@ mod tests {
             })
             .collect();
         let expected: [&[&str]; 5] = [&["v2alpha1"], &["v2"], &[], &["v2"], &["v2"]];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 
     /// As beside Cilium 1.12, or before Cilium itself is installed.

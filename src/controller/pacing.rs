@@ -172,7 +172,7 @@ impl Pacing {
         }
         let place = self.place_of.get(node).copied();
         let class = match (purpose, place) {
-            (Purpose::Read | Purpose::Look, _) if self.paid.contains_key(node) => {
+            (Purpose::Read | Purpose::PodRead, _) if self.paid.contains_key(node) => {
                 self.forget(node);
                 return true;
             }
@@ -182,8 +182,8 @@ impl Pacing {
                 return true;
             }
             // Most of these reads are followed by no write.
-            (Purpose::Look, None) => return true,
-            (Purpose::Look, Some((class, _))) => class,
+            (Purpose::PodRead, None) => return true,
+            (Purpose::PodRead, Some((class, _))) => class,
             (Purpose::Write | Purpose::Read | Purpose::Start, _) => class,
         };
         let since = place.map_or(now, |(_, since)| since);
@@ -193,7 +193,7 @@ impl Pacing {
             self.forget(node);
             match purpose {
                 Purpose::Write => self.pay(class, n_writes),
-                Purpose::Read | Purpose::Look | Purpose::Start => self.prepay(node, class, n_writes),
+                Purpose::Read | Purpose::PodRead | Purpose::Start => self.prepay(node, class, n_writes),
             }
             return true;
         }

@@ -10,7 +10,7 @@ use super::side_watch::{SideWatch, Source};
 use super::watch::Watches;
 use crate::model::pod_ip_pool::PodIpPool;
 use crate::publisher::Mode;
-use crate::telemetry::standing::POD_IP_POOLS;
+use crate::telemetry::api_health::POD_IP_POOLS;
 use crate::wire::pod_ip_pool;
 
 /// Whether blocks are published under names in this mode.
@@ -116,7 +116,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_asks_for_them_before_they_are_wanted() {
         let (clients, asked) = answered_by(|_| refusal(500));
-        let (watches, _told, _events) = watches_of(clients);
+        let (watches, _reported, _events) = watches_of(clients);
         let stop = watches.stop.clone();
         let (_gate, is_wanted) = watch::channel(false);
         let later = async {

@@ -16,7 +16,7 @@ use finding_log::FindingLog;
 use flow::Flow;
 use grants::Grants;
 use lag::WatchLag;
-use without_block::{WithoutBlock, shares_without_block};
+use without_block::{WithoutBlock, classes_without_block};
 use without_pool::{PoolWait, WithoutPool};
 
 use super::event_of::{event_of, event_of_block, events_of_status};
@@ -67,7 +67,7 @@ const LONGEST_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(10);
 /// takes less than 50 ms.
 const SNAPSHOT_FACTOR: u32 = 200;
 /// When the next snapshot is due at the latest, as long as writes have no effect.
-const IN_VAIN_INTERVAL: Duration = Duration::from_secs(10);
+const INEFFECTIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reports the work of the loop.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ pub(super) struct Reporter {
     /// Findings about objects that can't be read, addresses of others in pools, and nodes without agents.
     unreadable: BTreeSet<Finding>,
     /// Findings about writes without effect.
-    in_vain: BTreeSet<Finding>,
+    ineffective: BTreeSet<Finding>,
     /// The writes that fail, as events have reported them.
     failures: ReportedFailures,
     /// Findings about routes.
@@ -109,7 +109,7 @@ pub(super) struct Reporter {
 pub(super) struct Announcement {
     block_event: Option<BlockEvent>,
     flow: Option<Flow>,
-    told: Vec<Event>,
+    reported: Vec<Event>,
 }
 
 impl Reporter {
@@ -122,7 +122,7 @@ impl Reporter {
             without_pool: WithoutPool::default(),
             without_block: WithoutBlock::default(),
             unreadable: BTreeSet::new(),
-            in_vain: BTreeSet::new(),
+            ineffective: BTreeSet::new(),
             failures: ReportedFailures::default(),
             routes: BTreeSet::new(),
             clock: BTreeSet::new(),
@@ -189,14 +189,15 @@ impl Reporter {
         self.look_at_world(world, now);
         self.look_at_writes(world, now);
         let failing: Vec<(&Write, Failure)> = world.failing_writes().collect();
-        for event in self.failures.due(world, &self.telemetry.standing, &failing) {
-            self.events.tell(event);
+        for event in self.failures.due(world, &self.telemetry.api_health, &failing) {
+            self.events.report(event);
         }
         self.telemetry.set_failures(failing.into_iter().map(|(_, failure)| failure).collect());
         self.log.summarize();
         // The finding of a write that is not repeated any more is resolved by time alone.
-        self.due = (!self.in_vain.is_empty()).then_some(shown_at + IN_VAIN_INTERVAL);
-        let of_no_node = self.unreadable.iter().chain(&self.in_vain).chain(&self.routes).chain(&self.clock);
+        self.due = (!self.ineffective.is_empty()).then_some(shown_at + INEFFECTIVE_INTERVAL);
+        let of_no_node =
+            self.unreadable.iter().chain(&self.ineffective).chain(&self.routes).chain(&self.clock);
         let seen = self.findings.values().flatten().chain(of_no_node).map(|finding| finding.kind);
         let broken = std::iter::repeat_n(FindingKind::BrokenInvariant, self.n_differences);
         self.telemetry.metrics.publish(snapshot(world, seen.chain(broken), now.wall));
@@ -288,9 +289,9 @@ impl Reporter {
         let freeze = world.freeze();
         let before = self.telemetry.set_freeze(freeze.clone());
         for switch in Switch::ALL {
-            match (before.told(switch), freeze.told(switch)) {
-                (before, Some(told)) if before.as_ref() != Some(&told) => {
-                    warn!(switch = switch.as_str(), "frozen: {told}");
+            match (before.description(switch), freeze.description(switch)) {
+                (before, Some(reported)) if before.as_ref() != Some(&reported) => {
+                    warn!(switch = switch.as_str(), "frozen: {reported}");
                 }
                 (Some(_), None) => info!(switch = switch.as_str(), "no longer frozen"),
                 (_, Some(_)) | (None, None) => {}
@@ -337,7 +338,7 @@ impl Reporter {
     /// A node needs blocks from the plan that claims one, or finds none.
     fn note_need(&mut self, world: &World, plan: &NodePlan) {
         let claims = |request: &Request| matches!(request, Request::Write(Write::CreateClaim(_)));
-        let is_short = !shares_without_block(plan).is_empty();
+        let is_short = !classes_without_block(plan).is_empty();
         if is_short || plan.requests().iter().any(claims) {
             let need = if world.is_served(&plan.node) { Need::Growth } else { Need::First };
             self.grants.needs(&plan.node, need, Instant::now());
@@ -377,7 +378,7 @@ impl Reporter {
                 if let (Some(subject), Some(reason)) = (subject, event_of(finding.kind)) {
                     let note = format!("{} {}: {}", finding.subject.as_str(), finding.name, finding.message);
                     let about = format!("{} {}", finding.subject.as_str(), finding.name);
-                    self.events.tell(Event { subject: subject.clone(), reason, note, about });
+                    self.events.report(Event { subject: subject.clone(), reason, note, about });
                 }
             }
         }
@@ -421,7 +422,7 @@ impl Reporter {
 
     fn look_at_writes(&mut self, world: &World, now: Now) {
         let found: BTreeSet<Finding> = world
-            .written_in_vain(now)
+            .ineffective_writes(now)
             .map(|(target, write)| {
                 let (kind, name) = target.object();
                 let message = format!(
@@ -432,22 +433,22 @@ impl Reporter {
                 Finding::new(FindingKind::WriteWithoutEffect, kind, &name, message)
             })
             .collect();
-        self.log.replace(&mut self.in_vain, found);
+        self.log.replace(&mut self.ineffective, found);
     }
 
     /// The report for when `request` is done; a read has none.
     pub(super) fn announcement(world: &World, request: &Request) -> Announcement {
         let Request::Write(write) = request else {
-            return Announcement { block_event: None, flow: None, told: Vec::new() };
+            return Announcement { block_event: None, flow: None, reported: Vec::new() };
         };
         let block_event = block_event::of(world, write);
-        let told = match (&block_event, write) {
+        let reported = match (&block_event, write) {
             (Some(block_event), _) => event_of_block(world, block_event).into_iter().collect(),
             (None, Write::PoolStatus(status)) => events_of_status(world, status),
             (None, _) => Vec::new(),
         };
         let flow = Flow::of(world, write, block_event.as_ref());
-        Announcement { block_event, flow, told }
+        Announcement { block_event, flow, reported }
     }
 
     /// The self-check has found these differences. With any of them the process exits, so they are shown at once.
@@ -465,7 +466,7 @@ impl Reporter {
 
 impl Announcement {
     /// The write has been applied.
-    pub(super) fn tell(self, events: &Events, metrics: &Metrics) {
+    pub(super) fn report(self, events: &Events, metrics: &Metrics) {
         if let Some(flow) = &self.flow {
             flow.count(metrics);
         }
@@ -480,8 +481,8 @@ impl Announcement {
                 block_event.step.as_str()
             );
         }
-        for event in self.told {
-            events.tell(event);
+        for event in self.reported {
+            events.report(event);
         }
     }
 }

@@ -24,12 +24,12 @@ impl Reviewer for Reviews {
 }
 
 async fn verdict(clients: &Clients, token: String, path: String) -> Result<Verdict, String> {
-    let told = |error: ReadError| error.to_string();
+    let reported = |error: ReadError| error.to_string();
     let spec = TokenReviewSpec { token: Some(token), ..TokenReviewSpec::default() };
     let review = TokenReview { spec, ..TokenReview::default() };
     let reviews: Api<TokenReview> = Api::all(clients.reads.clone());
     let answer =
-        clients.within_timeout(reviews.create(&PostParams::default(), &review)).await.map_err(told)?;
+        clients.within_timeout(reviews.create(&PostParams::default(), &review)).await.map_err(reported)?;
     let status = answer.status.unwrap_or_default();
     // Its error says why a token is refused, too.
     let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
@@ -39,7 +39,7 @@ async fn verdict(clients: &Clients, token: String, path: String) -> Result<Verdi
     let review = SubjectAccessReview { spec: question(user, path), ..SubjectAccessReview::default() };
     let reviews: Api<SubjectAccessReview> = Api::all(clients.reads.clone());
     let answer =
-        clients.within_timeout(reviews.create(&PostParams::default(), &review)).await.map_err(told)?;
+        clients.within_timeout(reviews.create(&PostParams::default(), &review)).await.map_err(reported)?;
     let is_allowed = answer.status.is_some_and(|status| status.allowed && status.denied != Some(true));
     Ok(if is_allowed { Verdict::Allowed } else { Verdict::Forbidden(name) })
 }

@@ -15,7 +15,7 @@ use super::side_watch::{SideWatch, Source};
 use super::watch::Watches;
 use crate::model::frr::{FrrConfiguration, FrrNodeState};
 use crate::model::speaker::{Speaker, SpeakerKind};
-use crate::telemetry::standing::{FRR_CONFIGURATIONS, FRR_NODE_STATES};
+use crate::telemetry::api_health::{FRR_CONFIGURATIONS, FRR_NODE_STATES};
 use crate::wire::cilium_bgp;
 use crate::world::frr::Exporting;
 use crate::world::gobgp::GobgpPolicy;

@@ -27,13 +27,13 @@ use super::lease::{self, Election, Wish};
 use super::mode::{self, ModeSource};
 use super::node_configs;
 use super::pacing::Pacing;
-use super::places::Places;
 use super::pod_ip_pools;
 use super::report::Reporter;
 use super::routes::{self, RouteExport};
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
+use super::write_slots::WriteSlots;
 use crate::model::agent::AgentNews;
 use crate::model::gobgp::RibRequest;
 use crate::model::kind::Kind;
@@ -84,7 +84,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let (sender, mut inputs) = mpsc::channel(CAPACITY);
     let timeline = Arc::new(Timeline::default());
-    let (events, told) = Events::channel(telemetry.metrics.clone(), clients.lead.clone());
+    let (events, reported) = Events::channel(telemetry.metrics.clone(), clients.lead.clone());
     let watches = Watches {
         clients: clients.clone(),
         timeline: timeline.clone(),
@@ -95,7 +95,7 @@ pub async fn run(
     };
     let mut tasks = Tasks::default();
     let (client, timeout, metrics) = (clients.writes.clone(), clients.timeout, telemetry.metrics.clone());
-    tasks.spawn("events", events::record(client, timeout, told, metrics));
+    tasks.spawn("events", events::record(client, timeout, reported, metrics));
     let (wants_pod_ip_pools, is_wanted) = watch::channel(false);
     match &options.mode {
         ModeSource::Assumed(mode, release) => {
@@ -151,7 +151,7 @@ pub async fn run(
     }
     wish.send_replace(Wish::Lead);
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
-    let clock = clients.contact.clock.clone();
+    let clock = clients.connectivity.clock.clone();
     let executor = Arc::new(Executor {
         clients,
         timeline,
@@ -163,7 +163,7 @@ pub async fn run(
     let mut serving = Loop {
         world,
         clock,
-        places: Places::new(options.max_parallel_writes),
+        places: WriteSlots::new(options.max_parallel_writes),
         pacing: Pacing::new(options.watch_event_budget),
         daemon,
         options,
@@ -200,7 +200,7 @@ struct Loop {
     sender: mpsc::Sender<Input>,
     writers: Tasks,
     /// The budget of concurrent writes: the plan of one node may have several.
-    places: Places,
+    places: WriteSlots,
     /// The budget of watch events, and the nodes that wait for their turn in it.
     pacing: Pacing,
     /// The daemon to which routes are exported, if they are.
@@ -457,7 +457,7 @@ impl Loop {
                 metrics.write_finished(kind, &outcome, began.elapsed());
                 drop((in_flight, place));
                 if outcome.took_effect() {
-                    announcement.tell(&events, &metrics);
+                    announcement.report(&events, &metrics);
                 }
                 // Without a receiver the process is about to exit.
                 let _ = outcomes.send(Input::Finished(Box::new(outcome))).await;

@@ -22,7 +22,7 @@ use super::discovery::{Served, served};
 use super::input::Input;
 use super::watch::{Watches, answer, has_expired};
 use crate::model::news::News;
-use crate::wire::cilium_group::CiliumVersion;
+use crate::wire::cilium_group::ApiVersion;
 use crate::wire::side_watched::{SideKind, SideWatched};
 
 /// How long the start waits for a list that fails. The lists of the world fail too in that time, and a server that
@@ -55,7 +55,7 @@ pub(super) enum Source<V> {
         /// The name of the kind in paths.
         plural: &'static str,
         /// Where they are in a version.
-        api: Box<dyn Fn(CiliumVersion) -> Api<SideWatched<V>> + Send + Sync>,
+        api: Box<dyn Fn(ApiVersion) -> Api<SideWatched<V>> + Send + Sync>,
     },
 }
 
@@ -84,7 +84,7 @@ impl<V: Clone> Source<V> {
                 let served = served(clients, plural).await?;
                 let unknown = match served {
                     Served::In(_) => Unknown::Failure,
-                    Served::Nowhere | Served::Untold => Unknown::NoObjects,
+                    Served::Nowhere | Served::Unreported => Unknown::NoObjects,
                 };
                 Ok(Places { apis: served.versions().into_iter().map(api).collect(), unknown })
             }
@@ -107,14 +107,14 @@ struct Following<'a, V> {
     watches: &'a Watches,
     input: fn(News<V>) -> Input,
     retries: Retries,
-    told: Told,
+    reported: Reported,
     /// How often in a row the server has said that it does not know the kind.
     n_unknown: u32,
 }
 
 impl<V> Following<'_, V> {
     /// Sends news to the loop; returns whether it still takes them.
-    async fn tell(&self, news: News<V>) -> bool {
+    async fn send(&self, news: News<V>) -> bool {
         self.watches.inputs.send((self.input)(news)).await.is_ok()
     }
 }
@@ -164,9 +164,9 @@ impl<V: SideKind> SideWatch<V> {
     }
 
     async fn follow_for_ever(&self, watches: &Watches, input: fn(News<V>) -> Input) {
-        watches.clients.contact.standing.starts_to_follow(self.kind);
-        let told = Told::NothingUntil(Instant::now() + PATIENCE);
-        let mut following = Following { watches, input, retries: Retries::default(), told, n_unknown: 0 };
+        watches.clients.connectivity.api_health.starts_to_follow(self.kind);
+        let reported = Reported::NothingUntil(Instant::now() + PATIENCE);
+        let mut following = Following { watches, input, retries: Retries::default(), reported, n_unknown: 0 };
         'places: loop {
             let places = match self.source.places(&watches.clients).await {
                 Ok(places) => places,
@@ -237,8 +237,8 @@ impl<V: SideKind> SideWatch<V> {
             following.retries.reset();
             following.n_unknown = 0;
             let Some(news) = news else { continue };
-            following.told = Told::Some;
-            if !following.tell(news).await {
+            following.reported = Reported::Some;
+            if !following.send(news).await {
                 return End::Unheard;
             }
         }
@@ -255,14 +255,14 @@ impl<V: SideKind> SideWatch<V> {
     ) -> bool {
         let watches = following.watches;
         let wait = watches.failed(self.kind, what, error, answer, &mut following.retries);
-        if let Told::NothingUntil(end) = following.told
+        if let Reported::NothingUntil(end) = following.reported
             && (self.is_lasting(answer) || Instant::now() >= end)
         {
-            following.told = Told::Some;
+            following.reported = Reported::Some;
             let why = answer.map_or_else(|| error.to_string(), |status| status.message.clone());
             let why = format!("can't list {}: {why}", self.what);
             warn!(why, "{}", self.without);
-            if !following.tell(News::Unlisted(why)).await {
+            if !following.send(News::Unlisted(why)).await {
                 return false;
             }
         }
@@ -284,14 +284,14 @@ impl<V: SideKind> SideWatch<V> {
         let watches = following.watches;
         following.n_unknown = following.n_unknown.saturating_add(1);
         let wait = watches.undefined(self.kind, &mut following.retries);
-        let is_news = match following.told {
-            Told::NothingUntil(_) => true,
-            Told::Some => following.n_unknown >= UNKNOWN_TIMES,
-            Told::None => false,
+        let is_news = match following.reported {
+            Reported::NothingUntil(_) => true,
+            Reported::Some => following.n_unknown >= UNKNOWN_TIMES,
+            Reported::None => false,
         };
         if is_news {
-            following.told = Told::None;
-            if !following.tell(News::Listed(Vec::new())).await {
+            following.reported = Reported::None;
+            if !following.send(News::Listed(Vec::new())).await {
                 return false;
             }
         }
@@ -307,7 +307,7 @@ fn is_unknown(answer: Option<&Status>) -> bool {
 
 /// The first news of the kind, for which the loop waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Reported {
     /// Not sent yet. If nothing is known at this time, that is the news.
     NothingUntil(Instant),
     /// That the objects are unknown, or which there are.
@@ -330,12 +330,12 @@ pub(super) mod tests {
 
     /// The shared parts of watches of this server, and the channels on which they send inputs and events.
     pub(in super::super) fn watches_of(clients: Clients) -> (Watches, mpsc::Receiver<Input>, Waiting) {
-        let (inputs, told) = mpsc::channel(100);
+        let (inputs, reported) = mpsc::channel(100);
         let metrics = Metrics::default();
         let (events, waiting) = Events::channel(metrics.clone(), Lead::unelected());
         let timeline = std::sync::Arc::default();
         let watches = Watches { clients, timeline, inputs, events, metrics, stop: CancellationToken::new() };
-        (watches, told, waiting)
+        (watches, reported, waiting)
     }
 
     /// Follows objects of a server with these answers. Returns the first input of the loop, and how long it took.
@@ -355,12 +355,12 @@ pub(super) mod tests {
         follow: impl FnOnce(Watches) -> F,
     ) -> Vec<Input> {
         let (clients, _) = answered_by(answer);
-        let (watches, mut told, _events) = watches_of(clients);
+        let (watches, mut reported, _events) = watches_of(clients);
         let stop = watches.stop.clone();
         let first = async {
             let mut inputs = Vec::new();
             while inputs.len() < count {
-                inputs.extend(told.recv().await);
+                inputs.extend(reported.recv().await);
             }
             stop.cancel();
             inputs

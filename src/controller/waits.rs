@@ -125,16 +125,16 @@ impl<L: Clone + Ord> Waits<L> {
         }
         self.groups.retain(|_, last| *last + INTERVAL > now);
         // One pass over all nodes, however many groups there are.
-        let mut told: BTreeMap<L, BTreeSet<NodeName>> =
+        let mut reported: BTreeMap<L, BTreeSet<NodeName>> =
             by_lack.keys().map(|lack| (lack.clone(), BTreeSet::new())).collect();
         for (node, wait) in self.nodes.iter().filter(|(_, wait)| wait.is_reported) {
-            if let Some(told) = told.get_mut(&wait.lack).filter(|_| lasts(node)) {
-                told.insert(node.clone());
+            if let Some(reported) = reported.get_mut(&wait.lack).filter(|_| lasts(node)) {
+                reported.insert(node.clone());
             }
         }
         let groups = by_lack.into_iter().filter_map(|(lack, due)| {
-            let told = told.remove(&lack).unwrap_or_default();
-            self.group(lack, due, told, now)
+            let reported = reported.remove(&lack).unwrap_or_default();
+            self.group(lack, due, reported, now)
         });
         groups.collect()
     }
@@ -165,10 +165,10 @@ impl<L: Clone + Ord> Waits<L> {
         &mut self,
         lack: L,
         due: BTreeSet<NodeName>,
-        told: BTreeSet<NodeName>,
+        reported: BTreeSet<NodeName>,
         now: Instant,
     ) -> Option<Due<L>> {
-        let mut nodes = told;
+        let mut nodes = reported;
         nodes.extend(due.iter().cloned());
         if nodes.len() <= MAX_EACH {
             nodes = due;
@@ -207,11 +207,12 @@ mod tests {
 
     /// The nodes that are reported at a time, one text for each report.
     fn due(waits: &mut Waits<&'static str>, at: Instant) -> Vec<String> {
-        let told = waits.pop_due(at, |_| true).into_iter();
-        told.map(|Due { lack, nodes }| {
-            format!("{lack}: {}", nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(" "))
-        })
-        .collect()
+        let reported = waits.pop_due(at, |_| true).into_iter();
+        reported
+            .map(|Due { lack, nodes }| {
+                format!("{lack}: {}", nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(" "))
+            })
+            .collect()
     }
 
     #[test]
@@ -288,8 +289,8 @@ mod tests {
         let mut at = start + PATIENCE;
         let mut reports = Vec::new();
         while at < start + REPEAT {
-            let told = waits.pop_each(at, |node| node.as_str() != "n000");
-            reports.push(told.len());
+            let reported = waits.pop_each(at, |node| node.as_str() != "n000");
+            reports.push(reported.len());
             let next = waits.due.iter().map(|(due, _)| *due).find(|due| *due > at + AGAIN);
             at = next.expect("they still wait");
         }

@@ -159,14 +159,14 @@ impl Watches {
         answer: Option<&Status>,
         retries: &mut Retries,
     ) -> Duration {
-        let standing = &self.clients.contact.standing;
+        let api_health = &self.clients.connectivity.api_health;
         let wait = retries.failed(answer.and_then(retry_after::asked_for));
         // kube's errors show a whole `Status`.
         let error = answer.map_or_else(|| error.to_string(), words_of_answer);
-        let not_followed_for = standing.lapsed(kind, error.clone());
+        let not_followed_for = api_health.lapsed(kind, error.clone());
         warn!(kind, error, retry_in = ?wait, ?not_followed_for, "{what}");
-        if let Some(event) = forbidden::event_of_reads(standing) {
-            self.events.tell(event);
+        if let Some(event) = forbidden::event_of_reads(api_health) {
+            self.events.report(event);
         }
         wait
     }
@@ -174,7 +174,7 @@ impl Watches {
     /// The server does not know a kind, and so there is no object of it: how long to wait before it is asked again.
     pub(super) fn undefined(&self, kind: &'static str, retries: &mut Retries) -> Duration {
         let wait = retries.failed(None);
-        self.clients.contact.standing.follows(kind);
+        self.clients.connectivity.api_health.follows(kind);
         debug!(kind, retry_in = ?wait, "the server does not know this kind: is its CRD installed?");
         wait
     }
@@ -187,7 +187,7 @@ impl Watches {
         retries: &mut Retries,
     ) -> Duration {
         let wait = retries.expired();
-        let not_followed_for = self.clients.contact.standing.lapsed(kind, error.to_string());
+        let not_followed_for = self.clients.connectivity.api_health.lapsed(kind, error.to_string());
         info!(kind, %error, list_in = ?wait, ?not_followed_for, "the watch expired: listing again");
         wait
     }

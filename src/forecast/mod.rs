@@ -152,7 +152,7 @@ fn created(new: &NewClaim, revision: Revision) -> Claim {
         node: new.node.clone(),
         node_uid: new.node_uid.clone(),
         pod_ip_pool: new.pod_ip_pool.clone(),
-        withheld: new.withheld.clone(),
+        excluded: new.excluded.clone(),
         state: ClaimState::Held,
         since: new.since,
         created_for: new.created_for.clone(),

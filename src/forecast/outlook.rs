@@ -36,7 +36,7 @@ pub struct Outlook {
     /// The blocks that would leave their nodes.
     pub departures: Vec<Departure>,
     /// The nodes that must be recreated for these departures and would then get no block.
-    pub homeless: BTreeSet<NodeName>,
+    pub nodes_without_replacement: BTreeSet<NodeName>,
     /// The number of nodes with the labels of the added ones for which there is room.
     pub room: Option<Room>,
     /// The first pools that become full as the use of nodes rises.
@@ -111,7 +111,7 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
         known.is_some_and(|known| before.world.must_leave(&known.claim))
     };
     let departures = departures(&after.world, |claim| is_named(claim) || !left_before(claim));
-    let homeless = homeless(&after, &departures, policy, now);
+    let nodes_without_replacement = nodes_without_replacement(&after, &departures, policy, now);
     let (before_view, after_view) =
         (overview(&before.world, &before.plans, now.wall), overview(&after.world, &after.plans, now.wall));
     let mut resolved = problems_beyond(&before.world, &before.plans, &after_view);
@@ -124,7 +124,7 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
         before: before_view,
         after: after_view,
         departures,
-        homeless,
+        nodes_without_replacement,
         room,
         first_full,
         final_effects: changes.iter().flat_map(|change| change.final_effects(world)).collect(),
@@ -202,20 +202,25 @@ fn room_for(world: World, labels: &BTreeMap<String, String>, limit: usize, polic
 }
 
 /// The nodes that must be recreated before a block can leave, and that would then get no block.
-fn homeless(after: &Settled, departures: &[Departure], policy: Policy, now: Now) -> BTreeSet<NodeName> {
+fn nodes_without_replacement(
+    after: &Settled,
+    departures: &[Departure],
+    policy: Policy,
+    now: Now,
+) -> BTreeSet<NodeName> {
     let recreated = departures.iter().filter(|departure| matches!(departure.when, When::NodeRecreated(_)));
     let nodes: BTreeSet<&NodeName> = recreated.map(|departure| &departure.node).collect();
     let mut world = unfrozen(after.world.clone());
     let names: Vec<NodeName> = new_names(&world, "recreated").take(nodes.len()).collect();
-    let mut homeless = BTreeSet::new();
+    let mut nodes_without_replacement = BTreeSet::new();
     for (node, name) in nodes.into_iter().zip(names) {
         let Some(labels) = world.node(node).map(|node| node.labels.clone()) else { continue };
         join(&mut world, &name, &labels, now.wall);
         if !gets_blocks(&mut world, &name, policy, now) {
-            homeless.insert(node.clone());
+            nodes_without_replacement.insert(node.clone());
         }
     }
-    homeless
+    nodes_without_replacement
 }
 
 /// The world without its freeze, which [`settle`] ignores too.

@@ -115,10 +115,10 @@ impl FreeBlocks {
         let of_nodes = node_addresses.iter().map(|address| self.grid.span(Cidr::single(address)).first);
         let looked_at: BTreeSet<BlockNumber> =
             ends.chain(of_nodes).filter(|number| self.free.contains(*number)).collect();
-        let most = n_offered(first, &pool.withheld_ends(first));
+        let most = n_offered(first, &pool.excluded_edges(first));
         looked_at.into_iter().fold(self.n_free.saturating_mul(most), |offered, number| {
             let block = self.grid.block(number);
-            let of_block = n_offered(block, &pool.withheld(block, node_addresses));
+            let of_block = n_offered(block, &pool.excluded(block, node_addresses));
             offered.saturating_sub(most).saturating_add(of_block)
         })
     }
@@ -329,8 +329,8 @@ mod tests {
     }
 
     /// All addresses of a block that are not kept back.
-    fn all_else(block: Cidr, withheld: &AddressSet) -> u128 {
-        block.size() - withheld.count_in(block)
+    fn all_else(block: Cidr, excluded: &AddressSet) -> u128 {
+        block.size() - excluded.count_in(block)
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         let pool = excluding(
             "fd00:10:1::/64",
             122,
-            FirstLast::Withheld,
+            FirstLast::Excluded,
             &["fd00:10:1::8/125", "fd00:10:1:0:8000::/65"],
         );
         let free_blocks = FreeBlocks::new(grid(&pool));
@@ -360,7 +360,7 @@ mod tests {
             let at = |last: u8, length: u8| {
                 Cidr::containing(std::net::IpAddr::from([10, 0, 0, last]), length).unwrap()
             };
-            let first_last = if offered { FirstLast::Offered } else { FirstLast::Withheld };
+            let first_last = if offered { FirstLast::Offered } else { FirstLast::Excluded };
             let mut pool = excluding("10.0.0.0/26", block_prefix, first_last, &[]);
             pool.families.get_mut(&Family::V4).unwrap().exclude =
                 exclude.into_iter().map(|(last, length)| at(last, length)).collect();
@@ -370,15 +370,15 @@ mod tests {
                 free_blocks.occupy(at(last, length));
             }
             // In some modes, a block offers nothing if more than two of its addresses are kept back.
-            let all_or_none = |block: Cidr, withheld: &AddressSet| {
-                if withheld.count_in(block) > 2 { 0 } else { block.size() - 1 }
+            let all_or_none = |block: Cidr, excluded: &AddressSet| {
+                if excluded.count_in(block) > 2 { 0 } else { block.size() - 1 }
             };
             for is_split in [true, false] {
-                let n_offered = |block: Cidr, withheld: &AddressSet| {
-                    if is_split { all_else(block, withheld) } else { all_or_none(block, withheld) }
+                let n_offered = |block: Cidr, excluded: &AddressSet| {
+                    if is_split { all_else(block, excluded) } else { all_or_none(block, excluded) }
                 };
                 let expected: u128 =
-                    free_blocks.iter().map(|block| n_offered(block, &pool.withheld(block, &nodes))).sum();
+                    free_blocks.iter().map(|block| n_offered(block, &pool.excluded(block, &nodes))).sum();
                 prop_assert_eq!(free_blocks.offered(&pool, Family::V4, &nodes, n_offered), expected);
             }
         }

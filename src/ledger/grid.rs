@@ -132,7 +132,7 @@ impl Grid {
 
 /// Whether the pool keeps back every address of the block.
 fn pool_offers_none(pool: &Pool, block: Cidr) -> bool {
-    pool.withheld(block, &AddressSet::new()).covers(block)
+    pool.excluded(block, &AddressSet::new()).covers(block)
 }
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ pub(crate) mod tests {
         // Whether first and last address are offered decides whether an address is left.
         exclude(&mut pool, &["10.0.0.1/32", "10.0.0.2/32", "10.0.0.6/32"]);
         check(&pool, all, all);
-        pool.first_last = FirstLast::Withheld;
+        pool.first_last = FirstLast::Excluded;
         check(&pool, "10.0.0.4/30", all);
     }
 

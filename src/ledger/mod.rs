@@ -90,7 +90,7 @@ pub struct Ledger {
     /// The addresses on each CiliumNode, as last noted: the source of the [`Occupant::Carried`] entries.
     carried: BTreeMap<NodeName, AddressSet>,
     /// The ranges of all occupants that are no claims.
-    strangers: PrefixIndex<Occupant>,
+    unclaimed: PrefixIndex<Occupant>,
     declared: Declared,
     /// The declaration of each pool, readable or not.
     declarers: BTreeMap<PoolName, Declarer>,
@@ -108,12 +108,12 @@ impl Ledger {
     /// Notes that `occupant` takes `cidr`; `false` when that was noted already.
     pub fn take(&mut self, cidr: Cidr, occupant: Occupant) -> bool {
         let is_claim = occupant.is_claim();
-        let stranger = (!is_claim).then(|| occupant.clone());
+        let unclaimed = (!is_claim).then(|| occupant.clone());
         if !self.taken.insert(cidr, occupant) {
             return false;
         }
-        if let Some(stranger) = stranger {
-            self.strangers.insert(cidr, stranger);
+        if let Some(unclaimed) = unclaimed {
+            self.unclaimed.insert(cidr, unclaimed);
         }
         for (pool, family) in self.touched(cidr) {
             if let Some(free_blocks) = self.free_blocks_mut(&pool, family) {
@@ -132,7 +132,7 @@ impl Ledger {
         if !self.taken.remove(cidr, occupant) {
             return false;
         }
-        self.strangers.remove(cidr, occupant);
+        self.unclaimed.remove(cidr, occupant);
         let is_claimed = self.taken.at(cidr).iter().any(Occupant::is_claim);
         for (pool, family) in self.touched(cidr) {
             // Not through `free_blocks_mut`, because `taken` is read while the free blocks are written.
@@ -233,8 +233,8 @@ impl Ledger {
 
     /// The ranges that share an address with `cidr` and have an occupant that is no claim, in the same order. The
     /// claims there cost nothing.
-    pub fn strangers_in(&self, cidr: Cidr) -> impl Iterator<Item = (Cidr, &Occupant)> {
-        self.strangers.overlapping(cidr)
+    pub fn unclaimed_in(&self, cidr: Cidr) -> impl Iterator<Item = (Cidr, &Occupant)> {
+        self.unclaimed.overlapping(cidr)
     }
 
     /// The blocks of the claims that share an address with `cidr`, including its own claim and claims that are being
@@ -296,9 +296,9 @@ impl Ledger {
                 }
             }
         }
-        let strangers = self.taken.iter().filter(|(_, occupant)| !occupant.is_claim());
-        if !strangers.eq(self.strangers.iter()) {
-            differences.push(Difference::Strangers);
+        let unclaimed = self.taken.iter().filter(|(_, occupant)| !occupant.is_claim());
+        if !unclaimed.eq(self.unclaimed.iter()) {
+            differences.push(Difference::Unclaimed);
         }
         let mut carried: BTreeMap<&NodeName, AddressSet> = BTreeMap::new();
         for (cidr, occupant) in self.taken.iter() {
@@ -340,7 +340,7 @@ pub enum Difference {
     Declared,
     /// The index of ranges whose occupants are no claims.
     #[error("the index of ranges without a claim does not match the ledger")]
-    Strangers,
+    Unclaimed,
     /// The overlaps of the pool with older ones.
     #[error("the overlaps of pool {0} do not match its ranges")]
     Overlaps(PoolName),

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::cilium_version::CiliumVersion;
 use super::names::{NodeName, PodName, Uid};
 use super::news::News;
-use super::release::Release;
 use super::revision::AnyRevision;
 use super::time::Timestamp;
 use crate::net::cidr::Cidr;
@@ -33,7 +33,7 @@ pub struct AgentPod {
     /// When its container `cilium-agent` last started; `None` if that does not run.
     pub started: Option<ContainerStart>,
     /// The agent version, if the Pod shows it.
-    pub release: Option<Release>,
+    pub release: Option<CiliumVersion>,
 }
 
 /// One start of a container. A later start in the same Pod has another value.
@@ -74,7 +74,7 @@ impl PodsOnNode {
 
 /// The result of the last read of a node's Pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct PodSnapshot {
     /// The version of the carrier that was known when the read was decided. The result is later.
     pub after: AnyRevision,
     /// When it was answered.
@@ -89,7 +89,7 @@ pub struct Look {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentNews {
     /// All agents run this version, whether or not their Pods show it: an administrator vouches for it.
-    Vouched(Release),
+    Vouched(CiliumVersion),
     /// They can't be listed, for this reason. Sent at most once, before the first list.
     Unlisted(String),
     /// These are all. They replace the earlier ones.

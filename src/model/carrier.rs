@@ -70,7 +70,7 @@ impl<'a> Carrier<'a> {
     /// Whether it is a CiliumNode that is being deleted: anything written to it now is deleted with it. A Node that is
     /// being deleted is still written to, because it keeps everything until it no longer exists.
     #[must_use]
-    pub fn is_going(self) -> bool {
+    pub fn is_terminating(self) -> bool {
         self.cilium_node().is_some_and(|cilium_node| cilium_node.deleting)
     }
 

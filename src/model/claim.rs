@@ -28,7 +28,7 @@ pub struct Claim {
     /// pools.
     pub pod_ip_pool: Option<PodIpPoolName>,
     /// The addresses in it that are not offered.
-    pub withheld: AddressSet,
+    pub excluded: AddressSet,
     /// Its state.
     pub state: ClaimState,
     /// The start of that state.
@@ -123,7 +123,7 @@ impl Claim {
     /// Whether it is being deleted and no longer has our finalizer. It is gone as soon as other writers remove theirs,
     /// and the controller can't keep it.
     #[must_use]
-    pub fn is_going(&self) -> bool {
+    pub fn is_terminating(&self) -> bool {
         self.deleting && !self.has_finalizer()
     }
 
@@ -146,20 +146,20 @@ impl Claim {
     #[must_use]
     pub fn offered(&self) -> AddressSet {
         let mut offered = AddressSet::from_iter([self.cidr]);
-        offered.remove_all(&self.withheld);
+        offered.remove_all(&self.excluded);
         offered
     }
 
     /// Whether it offers this address.
     #[must_use]
     pub fn offers(&self, address: IpAddr) -> bool {
-        self.cidr.contains(address) && !self.withheld.contains(address)
+        self.cidr.contains(address) && !self.excluded.contains(address)
     }
 
     /// How many addresses it offers.
     #[must_use]
     pub fn offered_count(&self) -> u128 {
-        self.cidr.size() - self.withheld.count_in(self.cidr)
+        self.cidr.size() - self.excluded.count_in(self.cidr)
     }
 
     /// Whether its CIDR belongs on the carrier in this state.

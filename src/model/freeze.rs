@@ -64,7 +64,7 @@ impl Freeze {
 
     /// The effect of a switch and the reason why it is on, in a sentence for a person; `None` while it is off.
     #[must_use]
-    pub fn told(&self, switch: Switch) -> Option<String> {
+    pub fn description(&self, switch: Switch) -> Option<String> {
         self.on.get(&switch).map(|why| format!("{}: {why}", switch.stops()))
     }
 }
@@ -100,7 +100,7 @@ mod tests {
     /// A reader of the freeze learns which kinds are not written.
     #[test]
     fn the_switch_of_writes_names_every_kind_that_it_stops() {
-        let told: Vec<&str> = Switch::Writes.stops().split([' ', ',']).collect();
+        let reported: Vec<&str> = Switch::Writes.stops().split([' ', ',']).collect();
         for kind in Kind::ALL
             .map(ObjectKind::from)
             .into_iter()
@@ -117,7 +117,7 @@ mod tests {
                 | ObjectKind::Definition
                 | ObjectKind::Machine => kind.as_str(),
             };
-            assert!(told.contains(&word), "{word} is not in {told:?}");
+            assert!(reported.contains(&word), "{word} is not in {reported:?}");
         }
     }
 
@@ -125,11 +125,11 @@ mod tests {
     fn reclaim_is_stopped_by_either_switch() {
         let none = Freeze::default();
         assert!(!none.stops_reclaim());
-        assert_eq!(none.told(Switch::Writes), None);
+        assert_eq!(none.description(Switch::Writes), None);
         for switch in Switch::ALL {
             let freeze = Freeze::of([(switch, "of a test".to_owned())]);
             assert!(freeze.stops_reclaim(), "{}", switch.as_str());
-            assert_eq!(freeze.told(switch), Some(format!("{}: of a test", switch.stops())));
+            assert_eq!(freeze.description(switch), Some(format!("{}: of a test", switch.stops())));
         }
     }
 }

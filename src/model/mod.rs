@@ -3,9 +3,11 @@
 //! Objects as they were read, requests and their outcomes, plans with their reasons, findings, status values, the
 //! freeze, and the waits between tries.
 
+pub mod address_class;
 pub mod agent;
 pub mod backoff;
 pub mod carrier;
+pub mod cilium_version;
 pub mod claim;
 pub mod community;
 pub mod counted;
@@ -31,10 +33,8 @@ pub mod plan;
 pub mod pod_ip_pool;
 pub mod pool;
 pub mod printable;
-pub mod release;
 pub mod request;
 pub mod revision;
-pub mod share;
 pub mod speaker;
 mod stable;
 pub mod startup_taint;

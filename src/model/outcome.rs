@@ -197,7 +197,7 @@ impl Write {
             Self::CreateClaim(new) => matches!(found, Seen::Claim(found) if new.is_shown_by(found)),
             Self::UpdateClaim(update) if update.change == ClaimChange::Delete => {
                 matches!(found, Seen::Deleted(_) | Seen::Absent(_))
-                    || matches!(found, Seen::Claim(later) if later.revision > update.revision && later.is_going())
+                    || matches!(found, Seen::Claim(later) if later.revision > update.revision && later.is_terminating())
             }
             Self::UpdateClaim(update) => {
                 matches!(found, Seen::Claim(later) if later.revision > update.revision)

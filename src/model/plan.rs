@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use super::address_class::AddressClass;
 use super::counted::counted;
 use super::finding::Finding;
 use super::gobgp::RibRequest;
@@ -11,25 +12,24 @@ use super::kind::Kind;
 use super::names::{NodeName, PodIpPoolName, PoolName};
 use super::pod_ip_pool::Misfit;
 use super::request::{Request, Write};
-use super::share::Share;
 use super::transitions::Rule;
 use crate::net::cidr::{Cidr, Family};
 
 /// A need of a node that can't be met.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unmet {
-    /// No pool of the node has a free block of this share.
-    NoCapacity(Share),
+    /// No pool of the node has a free block of this class.
+    NoCapacity(AddressClass),
     /// The node holds as much of it as its first pool allows.
-    AtLimit(Share),
+    AtLimit(AddressClass),
 }
 
 impl Unmet {
-    /// The share that it is about.
+    /// The class that it is about.
     #[must_use]
-    pub const fn share(&self) -> &Share {
+    pub const fn class(&self) -> &AddressClass {
         match self {
-            Self::NoCapacity(share) | Self::AtLimit(share) => share,
+            Self::NoCapacity(class) | Self::AtLimit(class) => class,
         }
     }
 }
@@ -37,12 +37,12 @@ impl Unmet {
 impl fmt::Display for Unmet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCapacity(share) => write!(f, "no pool of the node has a free {}", share.named("block")),
-            Self::AtLimit(share) => {
+            Self::NoCapacity(class) => write!(f, "no pool of the node has a free {}", class.named("block")),
+            Self::AtLimit(class) => {
                 write!(
                     f,
                     "the node has the maximum of {} that its first pool allows",
-                    share.named("blocks or addresses")
+                    class.named("blocks or addresses")
                 )
             }
         }
@@ -72,9 +72,9 @@ pub struct NodePlan {
     /// Where the routes of its released blocks may be, of those that were looked for.
     pub routes: BTreeMap<Cidr, RouteAt>,
     /// How far it looked, and so whether `lasting` is complete.
-    pub scope: Scope,
+    pub coverage: Coverage,
     /// The present states of the node whose duration counts for a later decision.
-    pub lasting: BTreeSet<Lasting>,
+    pub lasting: BTreeSet<TimedState>,
     /// Whether too many blocks started draining within a minute, so that no more may.
     pub too_many_drains: bool,
     /// The rows of the table of claims that apply, each with the block of its claim.
@@ -97,7 +97,7 @@ pub struct RoutesPlan {
 
 /// A state of a node that may last, and counts from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lasting {
+pub enum TimedState {
     /// Its Node no longer exists, and its CiliumNode keeps blocks.
     Orphaned,
     /// Blocks of ours are published, and its agent does not report which addresses it uses.
@@ -124,7 +124,7 @@ pub enum Lasting {
     FormerUseRemains,
 }
 
-impl Lasting {
+impl TimedState {
     /// Whether a plan sees it before the needs of the node are known.
     #[must_use]
     pub const fn is_seen_early(self) -> bool {
@@ -157,12 +157,12 @@ pub enum RouteAt {
 
 /// How far a plan looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum Coverage {
     /// It stopped before it knew the needs of the node, because another step or a wait comes first. The lasting states
     /// of earlier plans stay.
-    Part,
+    Partial,
     /// It found the needs of the node, or that the node asks for nothing now.
-    Whole,
+    Full,
 }
 
 /// The result of a plan.

@@ -111,7 +111,7 @@ pub enum RangeState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstLast {
     /// They are not, except in `/31` and `/32`, which offer all addresses.
-    Withheld,
+    Excluded,
     /// They are.
     Offered,
 }
@@ -181,7 +181,7 @@ impl Pool {
     pub fn max_offered(&self, family: Family) -> u128 {
         let Some(ranges) = self.families.get(&family) else { return 0 };
         let size = 1u128 << family.bits().saturating_sub(ranges.block_prefix).min(127);
-        if self.withholds_ends(family, size) { size - 2 } else { size }
+        if self.excludes_edges(family, size) { size - 2 } else { size }
     }
 
     /// Whether its blocks of a family are wider than this prefix length.
@@ -191,8 +191,8 @@ impl Pool {
     }
 
     /// Whether the first and the last address of a block of this size are not offered.
-    fn withholds_ends(&self, family: Family, size: u128) -> bool {
-        family == Family::V4 && self.first_last == FirstLast::Withheld && size > 2
+    fn excludes_edges(&self, family: Family, size: u128) -> bool {
+        family == Family::V4 && self.first_last == FirstLast::Excluded && size > 2
     }
 
     /// The addresses of `block` that this pool does not offer: exclusions, first and last address, and those of
@@ -200,24 +200,24 @@ impl Pool {
     ///
     /// They are fixed in the claim when it is created; later edits of the pool apply to new blocks only.
     #[must_use]
-    pub fn withheld(&self, block: Cidr, node_addresses: &AddressSet) -> AddressSet {
-        let mut withheld = AddressSet::new();
+    pub fn excluded(&self, block: Cidr, node_addresses: &AddressSet) -> AddressSet {
+        let mut excluded = AddressSet::new();
         for exclusion in self.families.get(&block.family()).map_or(&[][..], |ranges| &ranges.exclude) {
             if exclusion.covers(block) {
-                withheld.insert_cidr(block);
+                excluded.insert_cidr(block);
             } else if block.covers(*exclusion) {
-                withheld.insert_cidr(*exclusion);
+                excluded.insert_cidr(*exclusion);
             }
         }
-        withheld.extend_with(&self.withheld_ends(block));
-        withheld.extend_with(&node_addresses.within(block));
-        withheld
+        excluded.extend_with(&self.excluded_edges(block));
+        excluded.extend_with(&node_addresses.within(block));
+        excluded
     }
 
     /// Of these, the first and the last address, which are kept back in every block.
     #[must_use]
-    pub fn withheld_ends(&self, block: Cidr) -> AddressSet {
+    pub fn excluded_edges(&self, block: Cidr) -> AddressSet {
         let ends = [block.first_address(), block.last_address()];
-        ends.into_iter().filter(|_| self.withholds_ends(block.family(), block.size())).collect()
+        ends.into_iter().filter(|_| self.excludes_edges(block.family(), block.size())).collect()
     }
 }

@@ -75,7 +75,7 @@ fn may_be_abandoned(world: &World, publisher: &Publisher, claim: &Claim) -> bool
 /// The finding about a claim that another writer deleted.
 pub(super) fn being_deleted(known: &ClaimFacts<'_>, facts: &Facts<'_>) -> Finding {
     let (claim, world, publisher) = (known.claim, facts.world, facts.publisher);
-    let message = if claim.is_going() {
+    let message = if claim.is_terminating() {
         format!(
             "only finalizers of other writers keep the deleted claim ({}); remove them to free its block",
             claim.finalizers.join(", ")

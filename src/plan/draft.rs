@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::policy::Policy;
 use crate::model::finding::Finding;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::plan::{Lasting, NodePlan, Refusal, RouteAt, Scope, Unmet, Verdict, Wait, WhyNot};
+use crate::model::plan::{Coverage, NodePlan, Refusal, RouteAt, TimedState, Unmet, Verdict, Wait, WhyNot};
 use crate::model::request::Request;
 use crate::model::time::Now;
 use crate::model::transitions::Rule;
@@ -68,10 +68,10 @@ pub(super) struct Draft {
     pub(super) findings: Vec<Finding>,
     pub(super) cooling: Vec<Cidr>,
     pub(super) routes: BTreeMap<Cidr, RouteAt>,
-    pub(super) scope: Scope,
+    pub(super) coverage: Coverage,
     pub(super) too_many_drains: bool,
     pub(super) rules: Vec<(Cidr, Rule)>,
-    lasting: BTreeSet<Lasting>,
+    lasting: BTreeSet<TimedState>,
     wait: Option<Wait>,
     wake: Option<Duration>,
     refusals: Vec<Refusal>,
@@ -88,7 +88,7 @@ impl Draft {
             findings: Vec::new(),
             cooling: Vec::new(),
             routes: BTreeMap::new(),
-            scope: Scope::Part,
+            coverage: Coverage::Partial,
             too_many_drains: false,
             rules: Vec::new(),
             lasting: BTreeSet::new(),
@@ -100,18 +100,18 @@ impl Draft {
     }
 
     /// Notes a state of the node that lasts until something is seen to change.
-    pub(super) fn note_lasting(&mut self, lasting: Lasting) {
+    pub(super) fn note_lasting(&mut self, lasting: TimedState) {
         self.lasting.insert(lasting);
     }
 
     /// Notes such a state. Returns since when this process has seen it: now, if it was not noted before.
-    pub(super) fn note_lasting_since(&mut self, world: &World, lasting: Lasting) -> Duration {
+    pub(super) fn note_lasting_since(&mut self, world: &World, lasting: TimedState) -> Duration {
         self.note_lasting(lasting);
         let since = world.serving(&self.node).and_then(|serving| serving.since(lasting));
         since.unwrap_or(self.now.uptime)
     }
 
-    pub(super) fn has_noted(&self, lasting: Lasting) -> bool {
+    pub(super) fn has_noted(&self, lasting: TimedState) -> bool {
         self.lasting.contains(&lasting)
     }
 
@@ -158,7 +158,7 @@ impl Draft {
             ControlFlow::Break(End::Act(act)) => requests = act,
             ControlFlow::Break(End::Waits(wait)) => self.wait_for(wait),
             ControlFlow::Break(End::Idle(wait)) => {
-                self.scope = Scope::Whole;
+                self.coverage = Coverage::Full;
                 self.wait_for(wait);
             }
         }
@@ -178,7 +178,7 @@ impl Draft {
             wake: self.wake,
             cooling: self.cooling,
             routes: self.routes,
-            scope: self.scope,
+            coverage: self.coverage,
             too_many_drains: self.too_many_drains,
             rules: self.rules,
             lasting: self.lasting,

@@ -15,7 +15,7 @@ use crate::world::World;
 pub fn is_carried(world: &World, claim: &Claim) -> bool {
     let reader = world.reader();
     world.carrier(&claim.node).is_some_and(|carrier| {
-        reader.carries(carrier, claim.cidr)
+        reader.lists(carrier, claim.cidr)
             || any_is_of(world, claim, carrier, reader.offered_in(carrier, claim.cidr))
     })
 }
@@ -45,7 +45,7 @@ pub(super) fn was_never_published(world: &World, publisher: &Publisher, claim: &
 /// Whether any of these addresses is there because of this claim, and not of another published one of the same node.
 fn any_is_of(world: &World, claim: &Claim, carrier: Carrier<'_>, mut addresses: AddressSet) -> bool {
     for other in world.overlapping(claim).map(|known| &known.claim) {
-        if other.node == claim.node && world.reader().carries(carrier, other.cidr) {
+        if other.node == claim.node && world.reader().lists(carrier, other.cidr) {
             addresses.remove_cidr(other.cidr);
         }
     }

@@ -7,17 +7,17 @@ use std::collections::BTreeSet;
 
 use super::evidence::is_carried;
 use super::publishable::{NotPublishable, may_publish};
+use crate::model::address_class::AddressClass;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::node::Node;
 use crate::model::request::Request;
-use crate::model::share::Share;
 use crate::net::cidr::Family;
 use crate::publisher::Publisher;
 use crate::publisher::answer::{Drain, Leaving};
 use crate::publisher::traits::Traits;
-use crate::world::{KnownClaim, Serving, World};
+use crate::world::{KnownClaim, NodeProgress, World};
 
 /// One node, with the facts that its decision relies on.
 pub(super) struct Facts<'a> {
@@ -31,8 +31,8 @@ pub(super) struct Facts<'a> {
     pub(super) is_served: bool,
     /// The claims of the node, in every state.
     pub(super) claims: Vec<ClaimFacts<'a>>,
-    /// The shares of the blocks with which its agent is served; none without a carrier.
-    pub(super) shares: Vec<Share>,
+    /// The classes of the blocks with which its agent is served; none without a carrier.
+    pub(super) classes: Vec<AddressClass>,
 }
 
 /// One claim of the node.
@@ -96,29 +96,29 @@ impl<'a> Facts<'a> {
             carrier,
             is_served: world.is_served(name),
             claims: world.claims_of(name).map(claim_facts).collect(),
-            shares: carrier.map(|carrier| shares(world, name, publisher, carrier)).unwrap_or_default(),
+            classes: carrier.map(|carrier| classes(world, name, publisher, carrier)).unwrap_or_default(),
         }
     }
 
     /// The memory of this process of its decisions about the node.
-    pub(super) fn serving(&self) -> Option<&'a Serving> {
+    pub(super) fn serving(&self) -> Option<&'a NodeProgress> {
         self.world.serving(self.name)
     }
 }
 
-/// The shares of a node: each family of its agents, under each name of a Pod IP pool under which pools give the node
+/// The classes of a node: each family of its agents, under each name of a Pod IP pool under which pools give the node
 /// blocks or its claims are published.
-fn shares(world: &World, name: &NodeName, publisher: &Publisher, carrier: Carrier<'_>) -> Vec<Share> {
+fn classes(world: &World, name: &NodeName, publisher: &Publisher, carrier: Carrier<'_>) -> Vec<AddressClass> {
     let names: BTreeSet<Option<PodIpPoolName>> = if publisher.traits().has_pod_ip_pools {
         let of_pools = world.pools_of(name).map(|pool| publisher.pod_ip_pool_of(pool).cloned());
         let claims = world.claims_of(name);
-        of_pools.chain(claims.map(|known| publisher.carried_under(carrier, &known.claim))).collect()
+        of_pools.chain(claims.map(|known| publisher.pool_name_on(carrier, &known.claim))).collect()
     } else {
         [None].into()
     };
     let of_family = |family: &Family| {
         let family = *family;
-        names.iter().map(move |name| Share { family, pod_ip_pool: name.clone() })
+        names.iter().map(move |name| AddressClass { family, pod_ip_pool: name.clone() })
     };
     publisher.families().iter().flat_map(of_family).collect()
 }

@@ -72,8 +72,8 @@ impl Subject<'_> {
         }
         // Blocks of this name are missing. Blocks of other names do not help.
         let is_short = |claim: &Claim| {
-            let pod_ip_pool = self.publisher.carried_under(self.carrier, claim);
-            draft.unmet.is_empty() || draft.unmet.iter().any(|unmet| unmet.share().pod_ip_pool == pod_ip_pool)
+            let pod_ip_pool = self.publisher.pool_name_on(self.carrier, claim);
+            draft.unmet.is_empty() || draft.unmet.iter().any(|unmet| unmet.class().pod_ip_pool == pod_ip_pool)
         };
         let short: Vec<&Claim> = publishable.iter().copied().filter(|claim| is_short(claim)).collect();
         let Some(first) = short.first() else { return };
@@ -93,7 +93,7 @@ impl Subject<'_> {
         let is_in_use = match claim.state {
             // The Node of a releasing claim exists, and another read or event comes before the claim is held again.
             ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(Reason::NodeGone) => true,
-            ClaimState::Cooling(Reason::NodeGone) => !claim.is_going(),
+            ClaimState::Cooling(Reason::NodeGone) => !claim.is_terminating(),
             // Pods may have addresses of it until a read has shown that they do not.
             ClaimState::Releasing(Reason::Unused) => abandoned::is_leaving(self.world, self.publisher, claim),
             ClaimState::Releasing(Reason::Reclaimed)

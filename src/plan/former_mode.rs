@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use super::draft::{Detail, Draft, End, NEXT, Step, act_now};
 use super::subject::Subject;
-use crate::model::agent::{AgentPod, Look, PodsOnNode};
+use crate::model::agent::{AgentPod, PodSnapshot, PodsOnNode};
 use crate::model::claim::Claim;
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
 use crate::model::node::IGNORE_FORMER_MODE;
 use crate::model::patience::READS_APART;
-use crate::model::plan::{Lasting, Wait};
+use crate::model::plan::{TimedState, Wait};
 use crate::model::request::Read;
 use crate::model::time::Timestamp;
 use crate::net::cidr::Cidr;
@@ -49,7 +49,7 @@ impl Subject<'_> {
         let due = match look {
             None => draft.now.uptime,
             Some(look) if self.is_quiet(look, completed) => {
-                let since = draft.note_lasting_since(self.world, Lasting::FormerModeOver);
+                let since = draft.note_lasting_since(self.world, TimedState::FormerModeOver);
                 if look.at >= since + READS_APART {
                     return NEXT;
                 }
@@ -94,7 +94,7 @@ impl Subject<'_> {
     }
 
     /// Whether a read of the node's Pods shows that the former mode is over, as far as one read can.
-    fn is_quiet(&self, look: &Look, completed: &[&Claim]) -> bool {
+    fn is_quiet(&self, look: &PodSnapshot, completed: &[&Claim]) -> bool {
         let Ok(pods) = &look.found else { return false };
         let has_ready_agent = self.has_ready_agent() || pods.agents.iter().any(is_serving);
         !has_ready_agent && pods_beyond(pods, completed).next().is_none()
@@ -104,7 +104,7 @@ impl Subject<'_> {
         self.world.agents_on(&self.node.name).any(is_serving)
     }
 
-    fn former_mode(&self, ranges: &[Cidr], look: &Look, completed: &[&Claim]) -> Finding {
+    fn former_mode(&self, ranges: &[Cidr], look: &PodSnapshot, completed: &[&Claim]) -> Finding {
         let ran_with = if ranges.is_empty() {
             "its CiliumNode is much younger than its Node, and its agent may have run before".to_owned()
         } else {

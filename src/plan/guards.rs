@@ -69,7 +69,7 @@ pub(super) fn agent_released(claim: &ClaimFacts<'_>, facts: &Facts<'_>, _: &mut 
 pub(super) fn drain_is_not_shown(claim: &ClaimFacts<'_>, facts: &Facts<'_>, _: &mut Draft) -> Answer {
     let (Some(_), Some(carrier)) = (facts.node, facts.carrier) else { return Answer::No };
     let (cidr, reader) = (claim.claim.cidr, facts.world.reader());
-    let is_emptied = || reader.carries(carrier, cidr) && reader.n_published_in(carrier, cidr) == 0;
+    let is_emptied = || reader.lists(carrier, cidr) && reader.n_published_in(carrier, cidr) == 0;
     if claim.drain.is_some() && claim.is_carried && !is_emptied() {
         return Answer::No;
     }
@@ -98,7 +98,7 @@ pub(super) fn was_never_published(claim: &ClaimFacts<'_>, facts: &Facts<'_>, _: 
 /// The claim is being deleted, and only finalizers of other writers keep it. A node that returns gets other blocks,
 /// because no finalizer of ours would keep this claim.
 pub(super) fn is_terminating(claim: &ClaimFacts<'_>, _: &Facts<'_>, _: &mut Draft) -> Answer {
-    yes_if(claim.claim.is_going())
+    yes_if(claim.claim.is_terminating())
 }
 
 /// The Node for which the claim was released has returned.

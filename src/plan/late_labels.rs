@@ -8,7 +8,7 @@ use super::subject::Subject;
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
-use crate::model::plan::{Lasting, Wait};
+use crate::model::plan::{TimedState, Wait};
 use crate::model::pool::Pool;
 use crate::model::startup_taint;
 use crate::publisher::answer::Stays;
@@ -20,7 +20,7 @@ impl Subject<'_> {
         let Some(taint) = startup_taint::first_of(draft.policy.startup_taints, &self.node.taints) else {
             return false;
         };
-        let since = draft.note_lasting_since(self.world, Lasting::Uninitialized);
+        let since = draft.note_lasting_since(self.world, TimedState::Uninitialized);
         let waits = draft.waits_until(since + draft.policy.initialization);
         if waits {
             draft.wait_for(Wait::Initialization(taint));
@@ -33,7 +33,7 @@ impl Subject<'_> {
     pub(super) fn stray_blocks(&self) -> impl Iterator<Item = Finding> {
         let is_selecting =
             |pool: &Pool| self.world.pools_of(&self.node.name).any(|other| other.name == pool.name);
-        let published = self.occupied().filter(|claim| self.publisher.carries(self.carrier, claim.cidr));
+        let published = self.occupied().filter(|claim| self.publisher.lists(self.carrier, claim.cidr));
         let strays = published
             .filter_map(|claim| Some((claim, self.world.pool(&claim.pool)?)))
             .filter(|(_, pool)| !pool.deleting && !is_selecting(pool));

@@ -7,7 +7,7 @@
 //! A decision has three parts, and each can be read alone:
 //!
 //! 1. Facts. `facts`: the values that the decision takes from the world, derived once. `subject` is a node with a
-//!    carrier, and its shares of addresses. `evidence`, `publishable` and `pods` have the facts of carriers, claims and
+//!    carrier, and its classes of addresses. `evidence`, `publishable` and `pods` have the facts of carriers, claims and
 //!    Pods.
 //! 2. Moves. `claims`: the table by which each claim moves, safety rules 1 to 3; `guards` has the guard of each row.
 //! 3. Steps. [`mod@node`] has the steps in their order, and `steps` those of a node with a carrier. Each returns its

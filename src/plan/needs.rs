@@ -1,4 +1,4 @@
-//! Which blocks a node should claim. In each share these are the fewest blocks that meet both thresholds of its first
+//! Which blocks a node should claim. In each class these are the fewest blocks that meet both thresholds of its first
 //! pool, within its limits.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,18 +8,18 @@ use super::draft::{Detail, Draft, NEXT, Step, act};
 use super::facts::Facts;
 use super::policy::GrowthProof;
 use super::reasons;
-use super::recreation::create_claim;
+use super::recreation::new_claim;
 use super::subject::{FirstPool, Subject};
+use crate::model::address_class::AddressClass;
 use crate::model::agent::NoAgent;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{PodIpPoolName, ten_of};
 use crate::model::patience::REQUESTS_WITHIN;
-use crate::model::plan::{Lasting, Unmet, Wait, WhyNot};
+use crate::model::plan::{TimedState, Unmet, Wait, WhyNot};
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{Read, Request, Target};
-use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase};
@@ -34,9 +34,9 @@ const REPLACEMENTS_AGAIN: Duration = Duration::from_secs(30);
 /// find none, and its agent can't start.
 const JOINED_WITHIN: Duration = Duration::from_secs(60 * 60);
 
-/// The blocks of one share: those that the node holds, and those that the plan has chosen.
+/// The blocks of one class: those that the node holds, and those that the plan has chosen.
 struct Growth<'a> {
-    share: Share,
+    class: AddressClass,
     first: FirstPool<'a>,
     phase: Phase,
     blocks: Vec<Cidr>,
@@ -57,7 +57,7 @@ pub(super) fn unmet(facts: &Facts<'_>, planned: &Draft) -> BTreeSet<Unmet> {
     let mut draft = Draft::new(facts.name, Detail::Verdict, planned.policy, planned.now);
     let asks_for_nothing = !subject.node.runs_linux()
         || facts.world.set_aside(facts.name).is_some()
-        || subject.carrier.is_going()
+        || subject.carrier.is_terminating()
         || facts.publisher.malformed(subject.carrier).is_some()
         || subject.why_left_alone().is_some();
     let waits_for_more = |draft: &mut Draft| {
@@ -83,27 +83,27 @@ impl<'a> Subject<'a> {
         draft.unmet = growths.iter().filter_map(|growth| growth.unmet.clone()).collect();
         let is_lacking = |growth: &&Growth<'_>| {
             growth.phase == Phase::FirstGrant
-                && growth.demand.capacity < self.publisher.minimum_for_start(self.carrier, &growth.share)
+                && growth.demand.capacity < self.publisher.minimum_for_start(self.carrier, &growth.class)
         };
         let lacking: BTreeMap<Option<PodIpPoolName>, Family> = growths
             .iter()
             .rev()
             .filter(is_lacking)
-            .map(|growth| (growth.share.pod_ip_pool.clone(), growth.share.family))
+            .map(|growth| (growth.class.pod_ip_pool.clone(), growth.class.family))
             .collect();
         for growth in growths.iter_mut().filter(|growth| growth.phase == Phase::FirstGrant) {
-            let Some(lacking) = lacking.get(&growth.share.pod_ip_pool) else { continue };
+            let Some(lacking) = lacking.get(&growth.class.pod_ip_pool) else { continue };
             for (_, pool) in growth.picked.drain(..) {
-                let family = Some(growth.share.family);
+                let family = Some(growth.class.family);
                 draft.refuse(&pool.name, family, || WhyNot::OtherFamilyMissing(*lacking));
             }
         }
         let mut claims = Vec::new();
         for growth in &growths {
-            if let Some(Unmet::AtLimit(share)) = &growth.unmet {
+            if let Some(Unmet::AtLimit(class)) = &growth.unmet {
                 let message = format!(
                     "it has {} with {} and needs more, but perNode of pool {} does not allow more",
-                    counted_of(share, growth.blocks.len()),
+                    counted_of(class, growth.blocks.len()),
                     counted(growth.demand.capacity, "address"),
                     growth.first.pool().name,
                 );
@@ -122,11 +122,11 @@ impl<'a> Subject<'a> {
 
     fn claim_picked(&self, now: Now, growth: &Growth<'_>) -> Vec<Request> {
         let picked = growth.picked.iter().map(|(cidr, pool)| {
-            let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
+            let excluded = pool.excluded(*cidr, &self.world.node_addresses_in(*cidr));
             // No carrier has it.
             let created_for = Some(self.carrier.uid().clone());
-            let pod_ip_pool = growth.share.pod_ip_pool.clone();
-            create_claim(self.node, *cidr, &pool.name, pod_ip_pool, withheld, created_for, now)
+            let pod_ip_pool = growth.class.pod_ip_pool.clone();
+            new_claim(self.node, *cidr, &pool.name, pod_ip_pool, excluded, created_for, now)
         });
         picked.collect()
     }
@@ -141,11 +141,11 @@ impl<'a> Subject<'a> {
             return NEXT;
         }
         let mut claims = Vec::new();
-        for share in self.shares() {
-            let leaving: BTreeSet<Cidr> = self.can_leave_of(share).map(|claim| claim.cidr).collect();
-            let Some(first) = self.first_pool(share).filter(|_| !leaving.is_empty()) else { continue };
-            let demand = self.demand_without(share, &leaving);
-            let growth = self.grow_share(draft, share.clone(), first, Phase::Served, demand, &leaving);
+        for class in self.classes() {
+            let leaving: BTreeSet<Cidr> = self.can_leave_of(class).map(|claim| claim.cidr).collect();
+            let Some(first) = self.first_pool(class).filter(|_| !leaving.is_empty()) else { continue };
+            let demand = self.demand_without(class, &leaving);
+            let growth = self.grow_class(draft, class.clone(), first, Phase::Served, demand, &leaving);
             claims.extend(self.claim_picked(draft.now, &growth));
             if growth.unmet.is_some() {
                 draft.wake_at(draft.now.uptime + REPLACEMENTS_AGAIN);
@@ -154,18 +154,18 @@ impl<'a> Subject<'a> {
         act(claims)
     }
 
-    /// The claims of the replacements of these blocks of a share. `None` if the pools of the node do not have all of
+    /// The claims of the replacements of these blocks of a class. `None` if the pools of the node do not have all of
     /// them.
     pub(super) fn claim_all_replacements(
         &self,
         draft: &mut Draft,
-        share: &Share,
+        class: &AddressClass,
         leaving: &BTreeSet<Cidr>,
         phase: Phase,
     ) -> Option<Vec<Request>> {
-        let first = self.first_pool(share)?;
-        let demand = self.demand_without(share, leaving);
-        let growth = self.grow_share(draft, share.clone(), first, phase, demand, leaving);
+        let first = self.first_pool(class)?;
+        let demand = self.demand_without(class, leaving);
+        let growth = self.grow_class(draft, class.clone(), first, phase, demand, leaving);
         if growth.unmet.is_some() {
             draft.wake_at(draft.now.uptime + REPLACEMENTS_AGAIN);
             return None;
@@ -173,29 +173,29 @@ impl<'a> Subject<'a> {
         Some(self.claim_picked(draft.now, &growth))
     }
 
-    /// The growth of each share of the node. A share for which no pool selects the node does not grow.
+    /// The growth of each class of the node. A class for which no pool selects the node does not grow.
     fn growths(&self, draft: &mut Draft) -> Vec<Growth<'a>> {
         let mut growths = Vec::new();
-        for share in self.shares() {
-            let Some(first) = self.first_pool(share) else { continue };
+        for class in self.classes() {
+            let Some(first) = self.first_pool(class) else { continue };
             // The first grant is over as soon as the carrier has a block under this name.
-            let is_served = self.world.is_served_under(&self.node.name, share.pod_ip_pool.as_ref());
+            let is_served = self.world.is_served_under(&self.node.name, class.pod_ip_pool.as_ref());
             let phase = if is_served { Phase::Served } else { Phase::FirstGrant };
-            let demand = self.demand(share);
-            growths.push(self.grow_share(draft, share.clone(), first, phase, demand, &BTreeSet::new()));
+            let demand = self.demand(class);
+            growths.push(self.grow_class(draft, class.clone(), first, phase, demand, &BTreeSet::new()));
         }
         growths
     }
 
-    /// The finding about a node that needs addresses of a share for which no pool selects it. The node keeps its
+    /// The finding about a node that needs addresses of a class for which no pool selects it. The node keeps its
     /// blocks and gets no more.
     pub(super) fn lacks_pool(&self) -> Option<Finding> {
-        let without_pool = |share: &&Share| self.first_pool(share).is_none();
-        let nearly_full = self.shares().iter().filter(without_pool).find(|share| {
-            let held = self.offering().find(|claim| self.is_of(claim, share));
+        let without_pool = |class: &&AddressClass| self.first_pool(class).is_none();
+        let nearly_full = self.classes().iter().filter(without_pool).find(|class| {
+            let held = self.offering().find(|claim| self.is_of(claim, class));
             let pool = held.and_then(|claim| self.world.pool(&claim.pool));
             let expand = pool.map_or(Expand::DEFAULT, |pool| pool.expand);
-            held.is_some() && self.publisher.is_short(self.demand(share), expand)
+            held.is_some() && self.publisher.is_short(self.demand(class), expand)
         });
         let pools = || self.world.pools_of(&self.node.name);
         let asked = self.publisher.requested_pools(self.carrier);
@@ -205,11 +205,11 @@ impl<'a> Subject<'a> {
                     .any(|pool| self.publisher.pod_ip_pool_of(pool).is_some_and(|name| asked.contains(name)))
         };
         let message = match nearly_full {
-            Some(share) => {
-                let of_name = share.pod_ip_pool.as_ref().map(|name| format!(" of podIPPool {name}"));
+            Some(class) => {
+                let of_name = class.pod_ip_pool.as_ref().map(|name| format!(" of podIPPool {name}"));
                 format!(
                     "its {} are nearly full, and no readable pool{} selects it: it gets no more blocks",
-                    share.named("blocks"),
+                    class.named("blocks"),
                     of_name.unwrap_or_default()
                 )
             }
@@ -245,7 +245,7 @@ impl<'a> Subject<'a> {
         if self.world.agent_on(name) == Err(NoAgent::Absent) {
             return;
         }
-        let since = draft.note_lasting_since(self.world, Lasting::NothingRequested);
+        let since = draft.note_lasting_since(self.world, TimedState::NothingRequested);
         if draft.waits_until(since + REQUESTS_WITHIN) {
             return;
         }
@@ -258,18 +258,18 @@ impl<'a> Subject<'a> {
         draft.findings.push(Finding::of_node(FindingKind::NothingRequested, name, message));
     }
 
-    /// The growth of a share by this demand, as if neither the blocks `without` nor the draining blocks existed.
-    fn grow_share(
+    /// The growth of a class by this demand, as if neither the blocks `without` nor the draining blocks existed.
+    fn grow_class(
         &self,
         draft: &mut Draft,
-        share: Share,
+        class: AddressClass,
         first: FirstPool<'a>,
         phase: Phase,
         demand: Demand,
         without: &BTreeSet<Cidr>,
     ) -> Growth<'a> {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
-        let offering = self.offering().filter(|claim| self.is_of(claim, &share));
+        let offering = self.offering().filter(|claim| self.is_of(claim, &class));
         let (blocks, leaving): (Vec<&Claim>, Vec<&Claim>) = offering.partition(stays);
         let mut growth = Growth {
             first,
@@ -280,20 +280,20 @@ impl<'a> Subject<'a> {
             picked: Vec::new(),
             unmet: None,
             is_replacement: phase == Phase::Served && !without.is_empty(),
-            share,
+            class,
         };
         loop {
             let holding = Holding { n_blocks: growth.blocks.len(), demand: growth.demand, phase };
-            if self.publisher.is_enough(self.carrier, &growth.share, holding, first.pool())
-                || (phase == Phase::Served && self.growth_awaits_use(draft, &growth.share))
+            if self.publisher.is_enough(self.carrier, &growth.class, holding, first.pool())
+                || (phase == Phase::Served && self.growth_awaits_use(draft, &growth.class))
             {
                 return growth;
             }
             if let Some(limit) = first.max_blocks()
                 && growth.blocks.len() >= limit as usize
             {
-                draft.refuse(&first.pool().name, Some(growth.share.family), || WhyNot::BlockLimit(limit));
-                growth.unmet = Some(Unmet::AtLimit(growth.share.clone()));
+                draft.refuse(&first.pool().name, Some(growth.class.family), || WhyNot::BlockLimit(limit));
+                growth.unmet = Some(Unmet::AtLimit(growth.class.clone()));
                 return growth;
             }
             match self.pick(draft, &growth) {
@@ -314,8 +314,8 @@ impl<'a> Subject<'a> {
     ///
     /// An unknown use counts as zero, and the agent may not know this mode at all. When the agent went back to its
     /// former mode, it would lose the pods in further blocks.
-    fn growth_awaits_use(&self, draft: &mut Draft, share: &Share) -> bool {
-        if self.demand(share).capacity < self.publisher.minimum_for_start(self.carrier, share) {
+    fn growth_awaits_use(&self, draft: &mut Draft, class: &AddressClass) -> bool {
+        if self.demand(class).capacity < self.publisher.minimum_for_start(self.carrier, class) {
             // An agent that can't start reports nothing.
             return false;
         }
@@ -325,7 +325,7 @@ impl<'a> Subject<'a> {
         };
         let waits = self.traits.shows_use && !is_reported;
         if waits {
-            draft.note_lasting(Lasting::GrowthAwaitsUse);
+            draft.note_lasting(TimedState::GrowthAwaitsUse);
             draft.wait_for(Wait::Use);
         }
         waits
@@ -333,11 +333,11 @@ impl<'a> Subject<'a> {
 
     /// Picks the next block from the first of the node's pools that has one.
     fn pick(&self, draft: &mut Draft, growth: &Growth<'a>) -> Result<(Cidr, &'a Pool, u128), Unmet> {
-        let family = growth.share.family;
+        let family = growth.class.family;
         let room = self.room_for_addresses(growth);
         let (mut too_large, mut fits) = (false, false);
-        for pool in self.world.pools_for(&self.node.name, &growth.share) {
-            if let Some(why) = self.why_unfit(pool, &growth.share) {
+        for pool in self.world.pools_for(&self.node.name, &growth.class) {
+            if let Some(why) = self.why_unfit(pool, &growth.class) {
                 draft.refuse(&pool.name, Some(family), || why);
                 continue;
             }
@@ -366,15 +366,15 @@ impl<'a> Subject<'a> {
             });
         }
         let at_limit = too_large && !fits;
-        let share = growth.share.clone();
-        Err(if at_limit { Unmet::AtLimit(share) } else { Unmet::NoCapacity(share) })
+        let class = growth.class.clone();
+        Err(if at_limit { Unmet::AtLimit(class) } else { Unmet::NoCapacity(class) })
     }
 
     /// If the next block of this growth replaces another, and its pool keeps its free blocks for nodes that join: their
     /// number.
     fn kept_for_joining(&self, now: Now, pool: &Pool, growth: &Growth<'_>) -> Option<usize> {
         let n_picked = growth.picked.iter().filter(|(_, of)| of.name == pool.name).count();
-        growth.is_replacement.then(|| self.n_kept_free(now, pool, growth.share.family, n_picked)).flatten()
+        growth.is_replacement.then(|| self.n_kept_free(now, pool, growth.class.family, n_picked)).flatten()
     }
 
     /// The number of free blocks of a pool, less `n_picked`, if all of them stay for nodes that join.
@@ -392,7 +392,7 @@ impl<'a> Subject<'a> {
         (n_free > 0 && n_free <= n_kept).then_some(n_free)
     }
 
-    /// The number of addresses of a share that the node may get in addition to its own.
+    /// The number of addresses of a class that the node may get in addition to its own.
     fn room_for_addresses(&self, growth: &Growth<'_>) -> u128 {
         match growth.first {
             FirstPool::Gives(first) if !self.traits.gives_one_block => {
@@ -405,19 +405,19 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Why the blocks of a pool can't serve the node in a share. It does not matter whether the pool has a free one.
-    fn why_unfit(&self, pool: &Pool, share: &Share) -> Option<WhyNot> {
-        let Some(ranges) = pool.families.get(&share.family) else { return Some(WhyNot::NoSuchFamily) };
-        if self.world.is_too_wide(pool, share.family) {
-            return Some(WhyNot::TooWide(self.publisher.widest_block(share.family)));
+    /// Why the blocks of a pool can't serve the node in a class. It does not matter whether the pool has a free one.
+    fn why_unfit(&self, pool: &Pool, class: &AddressClass) -> Option<WhyNot> {
+        let Some(ranges) = pool.families.get(&class.family) else { return Some(WhyNot::NoSuchFamily) };
+        if self.world.is_too_wide(pool, class.family) {
+            return Some(WhyNot::TooWide(self.publisher.widest_block(class.family)));
         }
-        let misfit = self.world.harmful_misfit(&self.node.name, share, ranges.block_prefix)?;
-        Some(WhyNot::PodIpPool(share.pod_ip_pool.clone()?, misfit))
+        let misfit = self.world.harmful_misfit(&self.node.name, class, ranges.block_prefix)?;
+        Some(WhyNot::PodIpPool(class.pod_ip_pool.clone()?, misfit))
     }
 
     /// The free blocks of a pool for a node that has the blocks of this growth. The best one comes first.
     fn free_blocks_beside(&self, pool: &Pool, growth: &Growth<'_>) -> impl Iterator<Item = Cidr> {
-        let free = self.world.ledger().free_blocks(&pool.name, growth.share.family);
+        let free = self.world.ledger().free_blocks(&pool.name, growth.class.family);
         free.into_iter().flat_map(|free| free.candidates(&growth.blocks))
     }
 
@@ -430,8 +430,8 @@ impl<'a> Subject<'a> {
     fn first_usable_block(&self, pool: &Pool, growth: &Growth<'_>) -> Option<(Cidr, u128)> {
         let not_in_flight = |cidr: &Cidr| !self.world.is_in_flight(&Target::Claim(*cidr));
         let offers = |cidr: Cidr| {
-            let withheld = pool.withheld(cidr, &self.world.node_addresses_in(cidr));
-            (cidr, self.publisher.n_offered(cidr, &withheld))
+            let excluded = pool.excluded(cidr, &self.world.node_addresses_in(cidr));
+            (cidr, self.publisher.n_offered(cidr, &excluded))
         };
         let is_first = growth.phase == Phase::FirstGrant;
         let is_enough = |offered: u128| offered > 0 && !(is_first && self.is_too_poor(growth, pool, offered));
@@ -444,9 +444,9 @@ impl<'a> Subject<'a> {
     /// Whether a block with this number of addresses would use up the limits of a first grant before the agent can
     /// start. `false` if a complete block of the pool would do so too.
     fn is_too_poor(&self, growth: &Growth<'_>, pool: &Pool, offered: u128) -> bool {
-        let (first, family) = (growth.first.pool(), growth.share.family);
-        let minimum = self.publisher.minimum_for_start(self.carrier, &growth.share);
-        let giving = self.world.pools_for(&self.node.name, &growth.share);
+        let (first, family) = (growth.first.pool(), growth.class.family);
+        let minimum = self.publisher.minimum_for_start(self.carrier, &growth.class);
+        let giving = self.world.pools_for(&self.node.name, &growth.class);
         let giving = giving.filter(|pool| self.world.gives_out_of(pool, family));
         let largest = giving.map(|pool| pool.max_offered(family)).max().unwrap_or_default();
         let can_start_with = |offered: u128| {
@@ -459,38 +459,38 @@ impl<'a> Subject<'a> {
         !can_start_with(offered) && can_start_with(pool.max_offered(family))
     }
 
-    /// The blocks of all claims of the node in a share, in every claim state. A block that another writer has put
+    /// The blocks of all claims of the node in a class, in every claim state. A block that another writer has put
     /// under another name as well is not ours there: its agent counts it under both.
-    pub(super) fn ours(&self, share: &Share) -> BTreeSet<Cidr> {
-        self.claims().filter(|claim| self.is_of(claim, share)).map(|claim| claim.cidr).collect()
+    pub(super) fn ours(&self, class: &AddressClass) -> BTreeSet<Cidr> {
+        self.claims().filter(|claim| self.is_of(claim, class)).map(|claim| claim.cidr).collect()
     }
 
-    /// The number of addresses that the node has of a share, and the number in use. Draining blocks do not count as
+    /// The number of addresses that the node has of a class, and the number in use. Draining blocks do not count as
     /// capacity: no new pod gets an address of them.
-    pub(super) fn demand(&self, share: &Share) -> Demand {
-        self.demand_without(share, &BTreeSet::new())
+    pub(super) fn demand(&self, class: &AddressClass) -> Demand {
+        self.demand_without(class, &BTreeSet::new())
     }
 
     /// The demand without these blocks. Addresses in use in them, and in draining blocks, count all the same: their
     /// pods will be recreated in the remaining blocks.
-    pub(super) fn demand_without(&self, share: &Share, without: &BTreeSet<Cidr>) -> Demand {
+    pub(super) fn demand_without(&self, class: &AddressClass, without: &BTreeSet<Cidr>) -> Demand {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
-        let mut blocks: Vec<&Claim> = self.offering().filter(|claim| self.is_of(claim, share)).collect();
-        let ours = self.ours(share);
-        let all = self.publisher.demand(self.carrier, share, &blocks, &ours);
+        let mut blocks: Vec<&Claim> = self.offering().filter(|claim| self.is_of(claim, class)).collect();
+        let ours = self.ours(class);
+        let all = self.publisher.demand(self.carrier, class, &blocks, &ours);
         blocks.retain(stays);
-        let staying = self.publisher.demand(self.carrier, share, &blocks, &ours);
+        let staying = self.publisher.demand(self.carrier, class, &blocks, &ours);
         Demand { used: all.used, ..staying }
     }
 }
 
-/// A number of blocks of a share, as text.
-fn counted_of(share: &Share, n_blocks: usize) -> String {
+/// A number of blocks of a class, as text.
+fn counted_of(class: &AddressClass, n_blocks: usize) -> String {
     let what = if n_blocks == 1 { "block" } else { "blocks" };
-    format!("{n_blocks} {}", share.named(what))
+    format!("{n_blocks} {}", class.named(what))
 }
 
-/// The maximum number of addresses of one share for a node whose first pool is this one.
+/// The maximum number of addresses of one class for a node whose first pool is this one.
 fn max_addresses(first: &Pool) -> u32 {
     first.per_node.max_addresses.min(MAX_ADDRESSES_PER_NODE)
 }

@@ -15,7 +15,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
-use crate::model::plan::{Lasting, NodePlan, Scope, Verdict, Wait};
+use crate::model::plan::{Coverage, NodePlan, TimedState, Verdict, Wait};
 use crate::model::request::{ClaimChange, NewCiliumNode, Request, Write};
 use crate::model::time::Now;
 use crate::publisher::Publisher;
@@ -151,7 +151,7 @@ fn existing_carrier<'a>(facts: &Facts<'a>, node: &Node, draft: &mut Draft) -> St
         }
         return ControlFlow::Break(End::Idle(Wait::Existence(Kind::CiliumNode)));
     };
-    if carrier.is_going() {
+    if carrier.is_terminating() {
         return ControlFlow::Break(End::Idle(Wait::Deletion));
     }
     ControlFlow::Continue(carrier)
@@ -199,7 +199,7 @@ fn look_for_orphan(facts: &Facts<'_>, draft: &mut Draft) {
     if facts.world.cilium_node(facts.name).is_none() || facts.claims.is_empty() {
         return;
     }
-    let since = draft.note_lasting_since(facts.world, Lasting::Orphaned);
+    let since = draft.note_lasting_since(facts.world, TimedState::Orphaned);
     let next = orphans::DUE_AFTER.map(|after| since + after).into_iter().find(|due| *due > draft.now.uptime);
     if let Some(next) = next {
         draft.wake_at(next);
@@ -212,7 +212,7 @@ fn look_for_agent(world: &World, draft: &mut Draft) {
     if !holds_blocks || world.agent_on(&draft.node) != Err(NoAgent::Absent) {
         return;
     }
-    let since = draft.note_lasting_since(world, Lasting::AgentAbsent);
+    let since = draft.note_lasting_since(world, TimedState::AgentAbsent);
     draft.waits_until(since + agents::MAY_LACK_AGENT_FOR);
 }
 
@@ -230,7 +230,7 @@ fn create_cilium_node(world: &World, node: &Node, draft: &mut Draft) -> Step {
         draft.findings.push(Finding::of_node(FindingKind::NoPool, &node.name, message.to_owned()));
         return NEXT;
     }
-    draft.scope = Scope::Whole;
+    draft.coverage = Coverage::Full;
     draft.wait_for(Wait::Existence(Kind::CiliumNode));
     act_now(Write::CreateCiliumNode(NewCiliumNode {
         node: node.name.clone(),

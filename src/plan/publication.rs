@@ -11,7 +11,7 @@ use super::subject::Subject;
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::plan::{Lasting, Wait};
+use crate::model::plan::{TimedState, Wait};
 use crate::model::request::{Read, Request, UsageQuery, Write};
 use crate::model::revision::Revision;
 use crate::net::cidr::Cidr;
@@ -134,7 +134,7 @@ impl<'a> Subject<'a> {
         if !self.publisher.is_about_to_write(self.carrier) {
             return NEXT;
         }
-        let since = draft.note_lasting_since(self.world, Lasting::FormerUseRemains);
+        let since = draft.note_lasting_since(self.world, TimedState::FormerUseRemains);
         if !draft.waits_until(since + FORMER_USE_REMAINS) {
             return NEXT;
         }
@@ -175,7 +175,7 @@ impl<'a> Subject<'a> {
     /// The time at which the silence of the agent is long enough for a usage query, or for another step if there was
     /// a query. `None` if the agent has reported its use.
     pub(super) fn query_due(&self, draft: &Draft) -> Option<Duration> {
-        let noted = [Lasting::UseUnknown, Lasting::GrowthAwaitsUse].into_iter();
+        let noted = [TimedState::UseUnknown, TimedState::GrowthAwaitsUse].into_iter();
         let silence = noted.filter(|lasting| draft.has_noted(*lasting)).min()?;
         let serving = self.serving();
         let silent_since = serving.and_then(|serving| serving.since(silence)).unwrap_or(draft.now.uptime);

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::ledger::Occupant;
+use crate::model::address_class::AddressClass;
 use crate::model::claim::ClaimState;
 use crate::model::names::{PodIpPoolName, ten_of};
 use crate::model::node::Node;
 use crate::model::pod_ip_pool::Misfit;
-use crate::model::share::Share;
 use crate::net::cidr::Cidr;
 use crate::world::{KnownClaim, World};
 
@@ -90,11 +90,11 @@ fn ranges_of(world: &World, block: Cidr, range: Cidr, occupant: &Occupant) -> Ve
 fn why_harmful(world: &World, node: &Node, known: &KnownClaim) -> Option<NotPublishable> {
     let (claim, reader) = (&known.claim, world.reader_of(&node.name));
     let carrier = world.carrier(&node.name)?;
-    let pod_ip_pool = reader.carried_under(carrier, claim);
-    if pod_ip_pool.is_none() || reader.carries(carrier, claim.cidr) {
+    let pod_ip_pool = reader.pool_name_on(carrier, claim);
+    if pod_ip_pool.is_none() || reader.lists(carrier, claim.cidr) {
         return None;
     }
-    let share = Share { family: claim.cidr.family(), pod_ip_pool };
-    let misfit = world.harmful_misfit(&node.name, &share, claim.cidr.prefix_len())?;
-    Some(NotPublishable::PodIpPool(share.pod_ip_pool?, misfit))
+    let class = AddressClass { family: claim.cidr.family(), pod_ip_pool };
+    let misfit = world.harmful_misfit(&node.name, &class, claim.cidr.prefix_len())?;
+    Some(NotPublishable::PodIpPool(class.pod_ip_pool?, misfit))
 }

@@ -7,12 +7,12 @@ use kube_core::{Expression, SelectorExt};
 
 use super::draft::Draft;
 use crate::ledger::free_blocks::FreeBlocks;
+use crate::model::address_class::AddressClass;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::observation::PoolObject;
 use crate::model::plan::WhyNot;
 use crate::model::pool::{Pool, RangeState};
-use crate::model::share::Share;
 use crate::net::cidr::Family;
 use crate::world::World;
 
@@ -34,13 +34,13 @@ pub(super) fn of_pools_not_asked(world: &World, node: &NodeName, draft: &mut Dra
     }
 }
 
-/// Why a node that needs a block of a share gets none, and the remedy, for a person.
+/// Why a node that needs a block of a class gets none, and the remedy, for a person.
 #[must_use]
-pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
-    let (family, name) = (share.family, share.family.as_str());
+pub fn why_no_block(world: &World, node: &NodeName, class: &AddressClass) -> String {
+    let (family, name) = (class.family, class.family.as_str());
     // A pool that is being deleted takes no remedy.
-    let lasting: Vec<&Pool> = world.pools_for(node, share).filter(|pool| !pool.deleting).collect();
-    if world.pools_for(node, share).all(|pool| !pool.families.contains_key(&family)) {
+    let lasting: Vec<&Pool> = world.pools_for(node, class).filter(|pool| !pool.deleting).collect();
+    if world.pools_for(node, class).all(|pool| !pool.families.contains_key(&family)) {
         let create = format!("create a pool with {name} ranges that selects it");
         let remedy = if lasting.is_empty() {
             create
@@ -55,31 +55,31 @@ pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
     let of_blocks = |pool: &Pool| pool.families.get(&family).map(|ranges| ranges.block_prefix);
     let misfit = || {
         let mut sizes = lasting.iter().copied().filter_map(of_blocks);
-        sizes.find_map(|size| world.harmful_misfit(node, share, size))
+        sizes.find_map(|size| world.harmful_misfit(node, class, size))
     };
-    if let (Some(name), Some(misfit)) = (&share.pod_ip_pool, misfit()) {
+    if let (Some(name), Some(misfit)) = (&class.pod_ip_pool, misfit()) {
         return format!(
             "CiliumPodIPPool {name} {misfit}; the node gets no {}, because they would harm its agent; the \
              condition UnfitPodIPPool of these pools has the remedy: {}",
-            share.named("blocks"),
+            class.named("blocks"),
             ten_of(lasting.iter().map(|pool| &pool.name))
         );
     }
-    let pools = world.pools_for(node, share);
+    let pools = world.pools_for(node, class);
     let reasons = pools.map(|pool| format!("pool {} ({})", pool.name, why_none_of(world, pool, family)));
     let is_closed = |pool: &&Pool| of_no_free_block(world, pool, family) == WhyNot::Cordoned;
     let change =
         if lasting.iter().all(is_closed) { "set `state: Active` on a CIDR of" } else { "add a CIDR to" };
     let remedy = if lasting.is_empty() {
         String::new()
-    } else if lasting.len() == world.pools_for(node, share).count() {
+    } else if lasting.len() == world.pools_for(node, class).count() {
         format!("{change} one of its pools, or ")
     } else {
         format!("{change} pool {}, or ", ten_of(lasting.iter().map(|pool| &pool.name)))
     };
     format!(
         "no pool of the node has a free {}; {remedy}create a pool that selects the node: {}",
-        share.named("block"),
+        class.named("block"),
         ten_of(reasons)
     )
 }

@@ -17,12 +17,12 @@ use crate::world::World;
 
 /// A new claim of a block for a node. `created_for` is the present carrier, if no earlier one can have carried the
 /// block.
-pub(super) fn create_claim(
+pub(super) fn new_claim(
     node: &Node,
     cidr: Cidr,
     pool: &PoolName,
     pod_ip_pool: Option<PodIpPoolName>,
-    withheld: AddressSet,
+    excluded: AddressSet,
     created_for: Option<Uid>,
     now: Now,
 ) -> Request {
@@ -32,7 +32,7 @@ pub(super) fn create_claim(
         node: node.name.clone(),
         node_uid: node.uid.clone(),
         pod_ip_pool,
-        withheld,
+        excluded,
         created_for,
         since: now.wall,
     };
@@ -57,7 +57,7 @@ fn recreate(lost: &Claim, node_uid: &Uid, now: Now) -> Request {
         node: lost.node.clone(),
         node_uid: node_uid.clone(),
         pod_ip_pool: lost.pod_ip_pool.clone(),
-        withheld: lost.withheld.clone(),
+        excluded: lost.excluded.clone(),
         created_for: lost.created_for.clone(),
         since: now.wall,
     };
@@ -83,8 +83,8 @@ impl Subject<'_> {
                 let mut pools = self.world.pools_of_block(cidr);
                 let pool = pools.find(|pool| self.publisher.is_of_pool(self.carrier, cidr, pool))?;
                 let pod_ip_pool = self.publisher.pod_ip_pool_of(pool).cloned();
-                let withheld = self.publisher.unavailable_in(self.carrier, cidr);
-                Some(create_claim(self.node, cidr, &pool.name, pod_ip_pool, withheld, None, now))
+                let excluded = self.publisher.unavailable_in(self.carrier, cidr);
+                Some(new_claim(self.node, cidr, &pool.name, pod_ip_pool, excluded, None, now))
             })
             .collect()
     }

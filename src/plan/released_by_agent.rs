@@ -12,11 +12,11 @@ use super::claims::chosen;
 use super::draft::{Draft, NEXT, REST, Step, act, act_now};
 use super::pods::LOOK_AGAIN;
 use super::subject::Subject;
+use crate::model::address_class::AddressClass;
 use crate::model::claim::{Claim, ClaimState};
-use crate::model::plan::{Lasting, Wait};
+use crate::model::plan::{TimedState, Wait};
 use crate::model::pool::Pool;
 use crate::model::request::{Read, Request};
-use crate::model::share::Share;
 use crate::model::transitions::Rule;
 use crate::net::cidr::Cidr;
 
@@ -32,22 +32,22 @@ impl<'a> Subject<'a> {
             return Vec::new();
         }
         let name = &self.node.name;
-        let gives = |claim: &Claim, share: &Share| {
+        let gives = |claim: &Claim, class: &AddressClass| {
             let family = claim.cidr.family();
             let is_of = |pool: &Pool| pool.name == claim.pool && self.world.gives_out_of(pool, family);
-            self.world.pools_for(name, share).any(is_of)
+            self.world.pools_for(name, class).any(is_of)
         };
         let mut needed = Vec::new();
-        for share in self.shares() {
-            let of_share = |claim: &&Claim| self.is_of(claim, share);
-            let released = self.claims().filter(of_share);
+        for class in self.classes() {
+            let of_class = |claim: &&Claim| self.is_of(claim, class);
+            let released = self.claims().filter(of_class);
             let released = released
-                .filter(|claim| claim.is_reclaimed() && !claim.is_going())
-                .filter(|claim| gives(claim, share) && !self.world.must_leave(claim));
-            let mut kept: Vec<&Claim> = self.offering().filter(of_share).collect();
-            let ours = self.ours(share);
+                .filter(|claim| claim.is_reclaimed() && !claim.is_terminating())
+                .filter(|claim| gives(claim, class) && !self.world.must_leave(claim));
+            let mut kept: Vec<&Claim> = self.offering().filter(of_class).collect();
+            let ours = self.ours(class);
             for claim in released {
-                let demand = self.publisher.demand(self.carrier, share, &kept, &ours);
+                let demand = self.publisher.demand(self.carrier, class, &kept, &ours);
                 if demand.capacity >= demand.used {
                     break;
                 }
@@ -70,12 +70,13 @@ impl<'a> Subject<'a> {
             return NEXT;
         }
         let leaving: Vec<&Claim> =
-            self.claims().filter(|claim| claim.is_reclaimed() && !claim.is_going()).collect();
-        let in_need: Vec<&Share> = self.shares().iter().filter(|share| self.demand(share).used > 0).collect();
+            self.claims().filter(|claim| claim.is_reclaimed() && !claim.is_terminating()).collect();
+        let in_need: Vec<&AddressClass> =
+            self.classes().iter().filter(|class| self.demand(class).used > 0).collect();
         if leaving.is_empty() || in_need.is_empty() {
             return NEXT;
         }
-        let is_needed = |claim: &&Claim| in_need.iter().any(|share| self.is_of(claim, share));
+        let is_needed = |claim: &&Claim| in_need.iter().any(|class| self.is_of(claim, class));
         let (needed, others): (Vec<&Claim>, Vec<&Claim>) = leaving.into_iter().partition(is_needed);
         if !others.is_empty() {
             self.await_pods(draft)?;
@@ -91,7 +92,7 @@ impl<'a> Subject<'a> {
         if look.is_some_and(|look| look.found.is_ok()) {
             return NEXT;
         }
-        let since = draft.note_lasting_since(self.world, Lasting::PodsUnread);
+        let since = draft.note_lasting_since(self.world, TimedState::PodsUnread);
         if let Some(look) = look {
             if since + PODS_AWAITED_FOR <= draft.now.uptime {
                 return NEXT;
@@ -115,12 +116,12 @@ impl<'a> Subject<'a> {
     /// that the node holds. A read of the Pods also finds no pod that has, or may have, an address of them. Otherwise
     /// another writer may have removed the blocks, and pods may be in any of them.
     pub(super) fn agent_released_everything(&self, draft: &mut Draft) -> Step<bool> {
-        let is_needed = |share: &Share| {
-            self.offering().any(|claim| self.is_of(claim, share)) && self.demand(share).used > 0
+        let is_needed = |class: &AddressClass| {
+            self.offering().any(|claim| self.is_of(claim, class)) && self.demand(class).used > 0
         };
         if !self.publisher.agent_releases_blocks(self.carrier)
             || self.offering().next().is_none()
-            || self.shares().iter().any(is_needed)
+            || self.classes().iter().any(is_needed)
         {
             return ControlFlow::Continue(false);
         }
@@ -141,23 +142,23 @@ impl<'a> Subject<'a> {
             return Vec::new();
         }
         let stays = |claim: &Claim| !imminent.contains(&claim.cidr);
-        let shares = self.shares();
-        let unneeded = shares.iter().flat_map(|share| self.unneeded(share, stays, std::iter::empty()));
+        let classes = self.classes();
+        let unneeded = classes.iter().flat_map(|class| self.unneeded(class, stays, std::iter::empty()));
         chosen(Rule::Unneeded, unneeded, self, draft)
     }
 
-    /// The held blocks of a share that the carrier does not show and the node does not need. The blocks on the
+    /// The held blocks of a class that the carrier does not show and the node does not need. The blocks on the
     /// carrier for which `stays` is true, and these `others`, count as capacity. The oldest blocks are needed first,
     /// and those that must leave last.
     pub(super) fn unneeded(
         &self,
-        share: &Share,
+        class: &AddressClass,
         stays: impl Fn(&Claim) -> bool,
         others: impl Iterator<Item = &'a Claim>,
     ) -> Vec<&'a Claim> {
         let offering = self.facts.claims.iter().filter(|facts| facts.is_offering());
         let held =
-            offering.filter(|facts| facts.claim.state == ClaimState::Held && self.is_of(facts.claim, share));
+            offering.filter(|facts| facts.claim.state == ClaimState::Held && self.is_of(facts.claim, class));
         let (mut kept, mut absent) = (Vec::new(), Vec::new());
         for facts in held {
             if facts.is_carried { kept.push(facts.claim) } else { absent.push(facts.claim) }
@@ -165,9 +166,9 @@ impl<'a> Subject<'a> {
         kept.retain(|claim| stays(claim));
         kept.extend(others);
         absent.sort_by_key(|claim| (self.world.must_leave(claim), claim.created, claim.cidr));
-        let ours = self.ours(share);
+        let ours = self.ours(class);
         absent.retain(|claim| {
-            let demand = self.publisher.demand(self.carrier, share, &kept, &ours);
+            let demand = self.publisher.demand(self.carrier, class, &kept, &ours);
             let is_needed = demand.capacity < demand.used;
             kept.extend(is_needed.then_some(*claim));
             !is_needed

@@ -26,14 +26,14 @@ impl Subject<'_> {
         let listed = self.publisher.blocks(self.carrier);
         let is_listed = |family: Family| listed.iter().any(|cidr| cidr.family() == family);
         let (mut waits, mut requests) = (false, Vec::new());
-        for share in self.shares().iter().filter(|share| !is_listed(share.family)) {
-            let leaving: BTreeSet<Cidr> = self.held_that_must_leave(share).map(|claim| claim.cidr).collect();
+        for class in self.classes().iter().filter(|class| !is_listed(class.family)) {
+            let leaving: BTreeSet<Cidr> = self.held_that_must_leave(class).map(|claim| claim.cidr).collect();
             if leaving.is_empty() {
                 continue;
             }
             let beside_leaving = self.facts.claims.iter().find(|facts| {
                 let claim = facts.claim;
-                claim.state == ClaimState::Held && self.is_of(claim, share) && !leaving.contains(&claim.cidr)
+                claim.state == ClaimState::Held && self.is_of(claim, class) && !leaving.contains(&claim.cidr)
             });
             match beside_leaving {
                 Some(facts) if facts.known.shown => {}
@@ -44,7 +44,7 @@ impl Subject<'_> {
                 None if self.serving().is_some_and(|serving| serving.pause.has_failed()) => {}
                 None if self.awaits_initialization(draft) => waits = true,
                 None => {
-                    let claims = self.claim_all_replacements(draft, share, &leaving, Phase::FirstGrant);
+                    let claims = self.claim_all_replacements(draft, class, &leaving, Phase::FirstGrant);
                     requests.extend(claims.unwrap_or_default());
                 }
             }

@@ -9,7 +9,7 @@ use super::draft::{Draft, End, NEXT, REST, Step, act};
 use super::needs::unmet;
 use super::subject::Subject;
 use crate::model::claim::Claim;
-use crate::model::plan::{Lasting, Scope, Wait};
+use crate::model::plan::{Coverage, TimedState, Wait};
 use crate::model::request::Request;
 use crate::net::cidr::Cidr;
 
@@ -24,7 +24,7 @@ impl<'a> Subject<'a> {
         let publishable = self.publishable_with_findings(&mut draft.findings);
         // The blocks of a node are unknown while its carrier has one without a claim.
         self.adopt_carried_blocks(draft)?;
-        draft.scope = Scope::Whole;
+        draft.coverage = Coverage::Full;
         self.await_supported_agent(draft)?;
         // A carrier that shows nothing of ours gets all blocks that may be in use, or none.
         self.await_complete_set(draft)?;
@@ -63,7 +63,7 @@ impl<'a> Subject<'a> {
             .extend(self.claims().filter_map(|claim| self.publisher.misplaced(self.carrier, claim)));
         draft.findings.extend(self.stray_blocks());
         if self.traits.shows_use && !self.publisher.use_is_known(self.carrier) {
-            draft.note_lasting(Lasting::UseUnknown);
+            draft.note_lasting(TimedState::UseUnknown);
         }
     }
 

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use super::facts::Facts;
+use crate::model::address_class::AddressClass;
 use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
-use crate::model::share::Share;
 
-/// The pool whose `expand` and `perNode` size a node in one share.
+/// The pool whose `expand` and `perNode` size a node in one class.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FirstPool<'a> {
-    /// It can give blocks of the share.
+    /// It can give blocks of the class.
     Gives(&'a Pool),
-    /// None of the node's pools can give a block of the share, and the node asks this one first. The pool only says
+    /// None of the node's pools can give a block of the class, and the node asks this one first. The pool only says
     /// whether the node needs more. The node can get nothing, so a limit is not the cause.
     Closed(&'a Pool),
 }
@@ -71,23 +71,23 @@ impl<'a> Subject<'a> {
         self.facts.claims.iter().filter(|facts| facts.is_offering()).map(|facts| facts.claim)
     }
 
-    /// The shares of the blocks with which the agent of the node is served.
-    pub(super) fn shares(&self) -> &'a [Share] {
-        &self.facts.shares
+    /// The classes of the blocks with which the agent of the node is served.
+    pub(super) fn classes(&self) -> &'a [AddressClass] {
+        &self.facts.classes
     }
 
-    /// Whether a claim is of this share.
-    pub(super) fn is_of(&self, claim: &Claim, share: &Share) -> bool {
-        claim.cidr.family() == share.family
-            && self.publisher.carried_under(self.carrier, claim) == share.pod_ip_pool
+    /// Whether a claim is of this class.
+    pub(super) fn is_of(&self, claim: &Claim, class: &AddressClass) -> bool {
+        claim.cidr.family() == class.family
+            && self.publisher.pool_name_on(self.carrier, claim) == class.pod_ip_pool
     }
 
-    /// The node's first pool of a share, whose `expand` and `perNode` size the node there. It is the first that
-    /// selects the node and can give blocks of the share, even if all of them are taken. `None` if no such pool
+    /// The node's first pool of a class, whose `expand` and `perNode` size the node there. It is the first that
+    /// selects the node and can give blocks of the class, even if all of them are taken. `None` if no such pool
     /// selects the node.
-    pub(super) fn first_pool(&self, share: &Share) -> Option<FirstPool<'a>> {
-        let (world, family) = (self.world, share.family);
-        let pools = || world.pools_for(&self.node.name, share);
+    pub(super) fn first_pool(&self, class: &AddressClass) -> Option<FirstPool<'a>> {
+        let (world, family) = (self.world, class.family);
+        let pools = || world.pools_for(&self.node.name, class);
         let gives = pools().find(|pool| world.gives_out_of(pool, family)).map(FirstPool::Gives);
         let declares = || pools().find(|pool| pool.families.contains_key(&family));
         gives.or_else(|| declares().or_else(|| pools().next()).map(FirstPool::Closed))
@@ -96,11 +96,12 @@ impl<'a> Subject<'a> {
     /// Whether an agent that finds these claims can start. It stops waiting as soon as it has addresses of any
     /// family, and fails if one of its families has none.
     pub(super) fn can_start_with(&self, claims: &[&Claim]) -> bool {
-        let mut offered: BTreeMap<Share, u128> =
-            self.shares().iter().map(|share| (share.clone(), 0)).collect();
+        let mut offered: BTreeMap<AddressClass, u128> =
+            self.classes().iter().map(|class| (class.clone(), 0)).collect();
         for claim in claims {
-            let pod_ip_pool = self.publisher.carried_under(self.carrier, claim);
-            let offered = offered.entry(Share { family: claim.cidr.family(), pod_ip_pool }).or_default();
+            let pod_ip_pool = self.publisher.pool_name_on(self.carrier, claim);
+            let offered =
+                offered.entry(AddressClass { family: claim.cidr.family(), pod_ip_pool }).or_default();
             *offered = offered.saturating_add(claim.offered_count());
         }
         self.publisher.can_start_with(self.carrier, &offered)

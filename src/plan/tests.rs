@@ -49,7 +49,7 @@ use crate::model::names::NodeName;
 use crate::model::node::{AddressKind, Annotated, CiliumNode, Malformed, Node, NodeAddress, OperatorWrite};
 use crate::model::observation::{InvalidPool, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::outcome::{Answer, Outcome, Presence, Seen};
-use crate::model::plan::{NodePlan, PoolPlan, Scope, Verdict, Wait};
+use crate::model::plan::{Coverage, NodePlan, PoolPlan, Verdict, Wait};
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
@@ -369,7 +369,7 @@ fn claims_of(world: &World, node: &NodeName, revision: u64) -> Seen {
 
 fn rendered(plan: &NodePlan) -> String {
     let mut parts: Vec<String> = plan.requests().iter().map(ToString::to_string).collect();
-    let unmet = plan.unmet.iter().filter(|_| plan.scope == Scope::Whole);
+    let unmet = plan.unmet.iter().filter(|_| plan.coverage == Coverage::Full);
     parts.extend(unmet.map(|unmet| format!("unmet: {unmet}")));
     parts.extend(plan.findings.iter().map(|finding| format!("finding: {}", finding.kind.as_str())));
     match plan.verdict {

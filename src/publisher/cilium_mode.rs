@@ -9,17 +9,17 @@ use super::demand::Demand;
 use super::edges::{self, edge_addresses};
 use super::support::Support;
 use super::traits::Traits;
+use crate::model::address_class::AddressClass;
 use crate::model::carrier::{Carrier, FormerCarrier};
+use crate::model::cilium_version::CiliumVersion;
 use crate::model::claim::Claim;
 use crate::model::finding::Finding;
 use crate::model::names::PodIpPoolName;
 use crate::model::node::{Malformed, Node};
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, Pool, widest_block};
-use crate::model::release::Release;
 use crate::model::request::{BumpVersion, Publication, Request, Withdrawal, WithdrawalStep, Write};
 use crate::model::revision::Revision;
-use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -63,7 +63,7 @@ pub trait CiliumMode: fmt::Display {
     }
 
     /// Whether the carrier lists exactly this block.
-    fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool;
+    fn lists(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool;
 
     /// The addresses of `cidr` that the carrier offers to its agent in any form. Of a listed block that overlaps
     /// `cidr` every address counts.
@@ -107,8 +107,8 @@ pub trait CiliumMode: fmt::Display {
     /// The number of addresses of a block that its agent can give to pods if these are unavailable. Where no single
     /// addresses are written, an agent gives all of a block except the first and last one. There a block with any
     /// other unavailable address offers nothing.
-    fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
-        edges::n_offered(block, withheld)
+    fn n_offered(&self, block: Cidr, excluded: &AddressSet) -> u128 {
+        edges::n_offered(block, excluded)
     }
 
     /// Whether the agent of this carrier removes blocks by itself, and has reported its need. Then it has released
@@ -138,18 +138,18 @@ pub trait CiliumMode: fmt::Display {
 
     /// The Pod IP pool name of a claim on the carrier of its node. It is the name under which the block is published
     /// there, or will be.
-    fn carried_under(&self, _carrier: Carrier<'_>, _claim: &Claim) -> Option<PodIpPoolName> {
+    fn pool_name_on(&self, _carrier: Carrier<'_>, _claim: &Claim) -> Option<PodIpPoolName> {
         None
     }
 
     /// Whether a misfit of a Pod IP pool's object matters to an agent of this version.
-    fn misfit_matters(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
+    fn misfit_matters(&self, _misfit: Misfit, _release: Option<CiliumVersion>) -> bool {
         false
     }
 
     /// Whether this misfit of the object harms an agent of this version. Then its node gets nothing under the name of
     /// that Pod IP pool.
-    fn misfit_harms(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
+    fn misfit_harms(&self, _misfit: Misfit, _release: Option<CiliumVersion>) -> bool {
         false
     }
 
@@ -167,24 +167,24 @@ pub trait CiliumMode: fmt::Display {
         None
     }
 
-    /// Whether the agent of this carrier can start if it finds this number of addresses of each share. It needs all
+    /// Whether the agent of this carrier can start if it finds this number of addresses of each class. It needs all
     /// of its families, under the name of one Pod IP pool where there are several. Its need under another name may be
     /// unmet for long, and is no reason to delay this one.
-    fn can_start_with(&self, carrier: Carrier<'_>, offered: &BTreeMap<Share, u128>) -> bool {
-        let needed = |share: &Share| self.minimum_for_start(carrier, share);
-        let name = |share: &Share| share.pod_ip_pool.clone();
-        let names: BTreeSet<_> = offered.keys().filter(|share| needed(share) > 0).map(name).collect();
+    fn can_start_with(&self, carrier: Carrier<'_>, offered: &BTreeMap<AddressClass, u128>) -> bool {
+        let needed = |class: &AddressClass| self.minimum_for_start(carrier, class);
+        let name = |class: &AddressClass| class.pod_ip_pool.clone();
+        let names: BTreeSet<_> = offered.keys().filter(|class| needed(class) > 0).map(name).collect();
         if names.is_empty() {
             return offered.values().any(|offered| *offered > 0);
         }
         names.into_iter().any(|pod_ip_pool| {
-            let mut shares = offered.iter().filter(|(share, _)| share.pod_ip_pool == pod_ip_pool);
-            shares.all(|(share, offered)| *offered >= needed(share))
+            let mut classes = offered.iter().filter(|(class, _)| class.pod_ip_pool == pod_ip_pool);
+            classes.all(|(class, offered)| *offered >= needed(class))
         })
     }
 
-    /// How many addresses of a share the agent of this carrier needs before it can start.
-    fn minimum_for_start(&self, carrier: Carrier<'_>, share: &Share) -> u128;
+    /// How many addresses of a class the agent of this carrier needs before it can start.
+    fn minimum_for_start(&self, carrier: Carrier<'_>, class: &AddressClass) -> u128;
 
     /// Whether the agent of this carrier, which has no block of ours yet, is about to update it once more. A patch before
     /// that makes its update fail.
@@ -192,16 +192,21 @@ pub trait CiliumMode: fmt::Display {
         false
     }
 
-    /// The number of addresses in use in these blocks of one share. Unknown use counts as zero. Other blocks of the
+    /// The number of addresses in use in these blocks of one class. Unknown use counts as zero. Other blocks of the
     /// carrier may count as well, except those in `ours`, the blocks of all claims of the node.
-    fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim], ours: &BTreeSet<Cidr>)
-    -> Demand;
+    fn demand(
+        &self,
+        carrier: Carrier<'_>,
+        class: &AddressClass,
+        blocks: &[&Claim],
+        ours: &BTreeSet<Cidr>,
+    ) -> Demand;
 
-    /// Whether the holding of a node in a share suffices, by the rules of its first pool or by the request on its
+    /// Whether the holding of a node in a class suffices, by the rules of its first pool or by the request on its
     /// carrier.
-    fn is_enough(&self, carrier: Carrier<'_>, share: &Share, holding: Holding, first: &Pool) -> bool;
+    fn is_enough(&self, carrier: Carrier<'_>, class: &AddressClass, holding: Holding, first: &Pool) -> bool;
 
-    /// Whether a node that no pool selects needs more than it holds of a share.
+    /// Whether a node that no pool selects needs more than it holds of a class.
     fn is_short(&self, demand: Demand, expand: Expand) -> bool;
 
     /// The patch after which the carrier shows all of `claims`; `None` if it already does, or if nothing may be
@@ -295,10 +300,10 @@ pub trait CiliumMode: fmt::Display {
     }
 
     /// How far the controller supports an agent of this version, or of an unknown one.
-    fn support(&self, release: Option<Release>) -> Support;
+    fn support(&self, release: Option<CiliumVersion>) -> Support;
 
     /// Why agents of this version are not supported, and the remedy, for a person.
-    fn why_unsupported(&self, release: Release) -> String;
+    fn why_unsupported(&self, release: CiliumVersion) -> String;
 
     /// A finding about a field on the carrier of a served node that we may not change, and that will harm its agent.
     fn finding(&self, _carrier: Carrier<'_>) -> Option<Finding> {

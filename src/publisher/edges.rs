@@ -17,8 +17,8 @@ pub(super) fn n_assignable(block: Cidr) -> u128 {
 
 /// The same number if these addresses are unavailable. A block offers nothing if any other than its first and last
 /// address is unavailable.
-pub(super) fn n_offered(block: Cidr, withheld: &AddressSet) -> u128 {
-    let mut others = withheld.within(block);
+pub(super) fn n_offered(block: Cidr, excluded: &AddressSet) -> u128 {
+    let mut others = excluded.within(block);
     others.remove_all(&edge_addresses(block));
     if others.is_empty() { n_assignable(block) } else { 0 }
 }

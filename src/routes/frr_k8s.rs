@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::announced::{NodeRoutes, announced};
-use super::twice::announced_twice;
+use super::duplicate::announced_twice;
 use crate::model::claim::ClaimState;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::freeze::Switch;
@@ -79,7 +79,7 @@ pub(super) fn routes(world: &World, frr: &Frr, now: Now) -> RoutesPlan {
         return plan;
     }
     let routes = announced(world);
-    let mut round = Round { world, frr, now, sessions: template.ok(), present: OnceCell::new(), plan };
+    let mut round = Pass { world, frr, now, sessions: template.ok(), present: OnceCell::new(), plan };
     let mut exact = None;
     for found in configurations.values() {
         let Some(node) = &found.of_node else { continue };
@@ -109,14 +109,14 @@ pub(super) fn routes(world: &World, frr: &Frr, now: Now) -> RoutesPlan {
 
 /// A node that gets an FRRConfiguration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wanted {
+struct DesiredRoute {
     name: NodeName,
     hostname: String,
 }
 
 /// The nodes that get an FRRConfiguration: those that have blocks or may get some. It exists before the first block,
 /// so that its sessions are up by then.
-fn wanted(world: &World, frr: &Frr, plan: &mut RoutesPlan) -> BTreeMap<FrrName, Wanted> {
+fn wanted(world: &World, frr: &Frr, plan: &mut RoutesPlan) -> BTreeMap<FrrName, DesiredRoute> {
     let mut by_hostname: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
     let mut without = Vec::new();
     for node in world.nodes() {
@@ -141,7 +141,7 @@ fn wanted(world: &World, frr: &Frr, plan: &mut RoutesPlan) -> BTreeMap<FrrName, 
     for (hostname, nodes) in by_hostname {
         match &nodes[..] {
             [node] if is_meant(node) => {
-                let of = Wanted { name: node.name.clone(), hostname: hostname.to_owned() };
+                let of = DesiredRoute { name: node.name.clone(), hostname: hostname.to_owned() };
                 wanted.insert(name_of(&node.name), of);
             }
             [_] => {}
@@ -204,7 +204,7 @@ fn in_vrfs(template: &FrrConfiguration) -> Option<Finding> {
 /// The nodes whose FRRConfiguration belongs to another writer.
 fn foreign(
     configurations: &BTreeMap<FrrName, FrrConfiguration>,
-    wanted: &BTreeMap<FrrName, Wanted>,
+    wanted: &BTreeMap<FrrName, DesiredRoute>,
 ) -> impl Iterator<Item = Finding> {
     wanted.iter().filter_map(|(name, node)| {
         let is_foreign = configurations.get(name)?.of_node.as_ref() != Some(&node.name);
@@ -218,7 +218,7 @@ fn refused(name: &FrrName, node: &NodeName, why: &str) -> Finding {
 }
 
 /// A pass over all FRRConfigurations.
-struct Round<'a> {
+struct Pass<'a> {
     world: &'a World,
     frr: &'a Frr,
     now: Now,
@@ -241,9 +241,9 @@ fn present(frr: &Frr) -> PrefixIndex<FrrName> {
     present
 }
 
-impl Round<'_> {
+impl Pass<'_> {
     /// Creates the FRRConfiguration of a node.
-    fn create(&mut self, name: &FrrName, node: &Wanted) {
+    fn create(&mut self, name: &FrrName, node: &DesiredRoute) {
         let Some(sessions) = self.sessions.clone() else { return };
         let writing = self.frr.writing(name);
         self.report(name, &node.name, writing.routes.why);
@@ -319,7 +319,7 @@ impl Round<'_> {
         }
         let hostname = hostname.clone();
         if !found.is_deleting && self.is_due(&found.name, writing.routes.pause.later_than(self.now)) {
-            let of = Wanted { name: node.clone(), hostname };
+            let of = DesiredRoute { name: node.clone(), hostname };
             self.replace(found, &of, found.sessions.clone(), BTreeSet::new(), FrrPurpose::Prefixes);
         }
     }
@@ -332,7 +332,7 @@ impl Round<'_> {
     }
 
     /// Corrects an FRRConfiguration. Prefixes come first: they never wait for sessions that the server refuses.
-    fn update(&mut self, found: &FrrConfiguration, node: &Wanted, routes: Option<&NodeRoutes>) {
+    fn update(&mut self, found: &FrrConfiguration, node: &DesiredRoute, routes: Option<&NodeRoutes>) {
         let nothing = BTreeSet::new();
         let announced = routes.map_or(&nothing, |routes| &routes.prefixes);
         let writing = self.frr.writing(&found.name);
@@ -371,7 +371,7 @@ impl Round<'_> {
     }
 
     /// Copies the template into one FRRConfiguration, and into the next after a while.
-    fn copy_template(&mut self, found: &FrrConfiguration, node: &Wanted) {
+    fn copy_template(&mut self, found: &FrrConfiguration, node: &DesiredRoute) {
         let Some(sessions) = self.sessions.clone() else { return };
         let next = self.frr.last_rollout().map(|last| last + ROLLOUT_INTERVAL);
         if let Some(next) = next.filter(|next| *next > self.now.uptime) {
@@ -400,7 +400,7 @@ impl Round<'_> {
     fn replace(
         &mut self,
         found: &FrrConfiguration,
-        node: &Wanted,
+        node: &DesiredRoute,
         sessions: Sessions,
         prefixes: BTreeSet<Cidr>,
         purpose: FrrPurpose,
@@ -449,7 +449,7 @@ impl Round<'_> {
 
     /// Writes this object again if a released block of a node without an object waits for the watch to pass its
     /// release. Any other write has the same effect.
-    fn touch_for_others(&mut self, found: &FrrConfiguration, node: &Wanted) {
+    fn touch_for_others(&mut self, found: &FrrConfiguration, node: &DesiredRoute) {
         let is_frr = |request: &Request| matches!(request, Request::Write(Write::Frr(_)));
         let Ok(configurations) = self.frr.configurations() else { return };
         let released = self.world.claims().map(|known| &known.claim).filter(|claim| {

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::announced::{announced, next_hops};
-use super::twice::announced_twice;
+use super::duplicate::announced_twice;
 use crate::model::claim::ClaimState;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::freeze::Switch;
@@ -66,7 +66,7 @@ pub(super) fn routes(world: &World, gobgp: &Gobgp, now: Now) -> RoutesPlan {
         return plan;
     };
     report_others(gobgp, rib, &wanted, &mut plan);
-    let mut round = Round::new(world, gobgp, now, rib, &wanted, plan);
+    let mut round = Pass::new(world, gobgp, now, rib, &wanted, plan);
     let changes = round.changes();
     let mut plan = round.plan;
     // Lists and changes take turns, however often the daemon shows a change.
@@ -112,13 +112,13 @@ fn proof_due(world: &World, gobgp: &Gobgp) -> Option<Duration> {
 
 /// A prefix with its node and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wanted<'a> {
+struct DesiredRoute<'a> {
     node: &'a NodeName,
     path: RibPath,
 }
 
 /// The paths that the table should have.
-fn wanted<'a>(world: &'a World, gobgp: &Gobgp, plan: &mut RoutesPlan) -> BTreeMap<Cidr, Wanted<'a>> {
+fn wanted<'a>(world: &'a World, gobgp: &Gobgp, plan: &mut RoutesPlan) -> BTreeMap<Cidr, DesiredRoute<'a>> {
     let present = |prefix: Cidr| gobgp.rib().ok()?.own.get(&prefix)?.as_ref().ok();
     let mut wanted = BTreeMap::new();
     for (name, routes) in announced(world) {
@@ -137,7 +137,7 @@ fn wanted<'a>(world: &'a World, gobgp: &Gobgp, plan: &mut RoutesPlan) -> BTreeMa
                         }
                     };
                     let path = RibPath { communities, next_hop: *hop };
-                    wanted.insert(prefix, Wanted { node: &node.name, path });
+                    wanted.insert(prefix, DesiredRoute { node: &node.name, path });
                 }
                 None => drop(without.entry(prefix.family()).or_default().insert(prefix)),
             }
@@ -152,7 +152,7 @@ fn wanted<'a>(world: &'a World, gobgp: &Gobgp, plan: &mut RoutesPlan) -> BTreeMa
 }
 
 /// Another writer has paths of the same prefixes, which may win.
-fn report_others(gobgp: &Gobgp, rib: &Rib, wanted: &BTreeMap<Cidr, Wanted<'_>>, plan: &mut RoutesPlan) {
+fn report_others(gobgp: &Gobgp, rib: &Rib, wanted: &BTreeMap<Cidr, DesiredRoute<'_>>, plan: &mut RoutesPlan) {
     let mut others = rib.others.iter().filter(|prefix| wanted.contains_key(prefix)).peekable();
     if others.peek().is_some() {
         let why = format!(
@@ -168,12 +168,12 @@ fn about_daemon(gobgp: &Gobgp, kind: FindingKind, why: String) -> Finding {
 }
 
 /// A comparison of the table with the paths that it should have.
-struct Round<'a> {
+struct Pass<'a> {
     world: &'a World,
     gobgp: &'a Gobgp,
     now: Now,
     rib: &'a Rib,
-    wanted: &'a BTreeMap<Cidr, Wanted<'a>>,
+    wanted: &'a BTreeMap<Cidr, DesiredRoute<'a>>,
     /// The next hops of the table, and those that it should have.
     present_hops: PrefixIndex<Option<IpAddr>>,
     wanted_hops: PrefixIndex<IpAddr>,
@@ -181,13 +181,13 @@ struct Round<'a> {
     plan: RoutesPlan,
 }
 
-impl<'a> Round<'a> {
+impl<'a> Pass<'a> {
     fn new(
         world: &'a World,
         gobgp: &'a Gobgp,
         now: Now,
         rib: &'a Rib,
-        wanted: &'a BTreeMap<Cidr, Wanted<'a>>,
+        wanted: &'a BTreeMap<Cidr, DesiredRoute<'a>>,
         plan: RoutesPlan,
     ) -> Self {
         let mut nodes: BTreeMap<IpAddr, BTreeSet<&NodeName>> = BTreeMap::new();

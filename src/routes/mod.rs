@@ -10,9 +10,9 @@
 
 pub mod announced;
 pub mod compare;
+mod duplicate;
 mod frr_k8s;
 mod gobgp;
-mod twice;
 
 pub use announced::{NodeRoutes, NotAnnounced, announced, is_shared, next_hops};
 

@@ -86,14 +86,14 @@ impl Connections {
 
     /// Waits for the end of one, if one is open. Cancel-safe.
     async fn next_end(&mut self) -> Option<()> {
-        self.tasks.join_next().await.map(tell)
+        self.tasks.join_next().await.map(log_panic)
     }
 
     /// Waits until all connections are closed, and closes the rest after [`STOP_LIMIT`].
     async fn finish(mut self) {
         let ended = async {
             while let Some(end) = self.tasks.join_next().await {
-                tell(end);
+                log_panic(end);
             }
         };
         if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
@@ -129,7 +129,7 @@ pub(super) async fn converse(
 }
 
 /// Logs how a connection was closed if that is a defect; one that was closed to make room is none.
-fn tell(end: Result<(), JoinError>) {
+fn log_panic(end: Result<(), JoinError>) {
     if let Err(error) = end
         && error.is_panic()
     {

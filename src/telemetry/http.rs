@@ -76,14 +76,14 @@ async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
         Readiness::NotReady(why) | Readiness::Passive(why) => Err(why),
     });
     let freeze = telemetry.freeze();
-    let frozen = Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch));
-    let frozen = frozen.map(|told| format!("frozen: {told}"));
+    let frozen = Switch::ALL.into_iter().filter_map(|switch| freeze.description(switch));
+    let frozen = frozen.map(|reported| format!("frozen: {reported}"));
     for line in telemetry
         .leader()
         .line()
         .into_iter()
         .chain(frozen)
-        .chain(telemetry.standing.lines())
+        .chain(telemetry.api_health.lines())
         .chain(telemetry.failures().iter().map(Failure::description))
         .chain(telemetry.remarks())
     {
@@ -165,16 +165,16 @@ mod tests {
         let telemetry = Telemetry::start();
         let readyz = || async { super::readyz(State(telemetry.clone())).await };
         telemetry.set_readiness(Readiness::Ready);
-        for (kind, _) in telemetry.standing.lapses() {
-            telemetry.standing.follows(kind);
+        for (kind, _) in telemetry.api_health.lapses() {
+            telemetry.api_health.follows(kind);
         }
         assert_eq!(readyz().await, (StatusCode::OK, "ok\n".to_owned()));
-        telemetry.standing.lapsed("Node", "no route to host".to_owned());
+        telemetry.api_health.lapsed("Node", "no route to host".to_owned());
         tokio::time::advance(Duration::from_secs(41)).await;
         let text = "ok\nno watch of Node for 41 s: no route to host\n".to_owned();
         assert_eq!(readyz().await, (StatusCode::OK, text));
         tokio::time::advance(Duration::from_secs(20)).await;
-        telemetry.standing.note_answer();
+        telemetry.api_health.note_answer();
         let (code, text) = readyz().await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
         assert!(text.starts_with("no watch for more than 60 s: Node\nno watch of Node for"), "{text}");
@@ -186,7 +186,7 @@ mod tests {
         ] {
             assert!(metrics.contains(&format!("cilium_node_ipam_{line}\n")), "{line} is not in\n{metrics}");
         }
-        telemetry.standing.follows("Node");
+        telemetry.api_health.follows("Node");
         assert_eq!(readyz().await, (StatusCode::OK, "ok\n".to_owned()));
     }
 
@@ -289,8 +289,8 @@ mod tests {
             lines.map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(serving(), ["\"not_ready\"} 0"]);
-        for (kind, _) in telemetry.standing.lapses() {
-            telemetry.standing.follows(kind);
+        for (kind, _) in telemetry.api_health.lapses() {
+            telemetry.api_health.follows(kind);
         }
         telemetry.set_readiness(Readiness::Passive("ipam is eni".to_owned()));
         assert_eq!(serving(), ["\"passive\"} 0"]);

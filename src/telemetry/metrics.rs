@@ -16,10 +16,10 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use tokio::sync::watch;
 
+use super::api_health::{AUXILIARY_KINDS, CONFIG_MAPS, LEASE};
 use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
 use super::serving::NotServing;
-use super::standing::{BESIDE, CONFIG_MAPS, LEASE};
 use crate::model::kind::Kind;
 use crate::model::names::PoolName;
 use crate::model::outcome::Outcome;
@@ -318,7 +318,7 @@ impl Metrics {
     pub fn set_lapses(&self, lapses: &[(&'static str, Duration)]) {
         let config_maps = CONFIG_MAPS.iter().map(|config_map| config_map.kind);
         let kinds = Kind::ALL.iter().map(|kind| kind.as_str());
-        for followed in kinds.chain(config_maps).chain([LEASE]).chain(BESIDE) {
+        for followed in kinds.chain(config_maps).chain([LEASE]).chain(AUXILIARY_KINDS) {
             let lapse = lapses.iter().find(|(kind, _)| *kind == followed).map(|(_, lapse)| *lapse);
             let seconds = lapse.unwrap_or_default().as_secs_f64();
             self.watch_lapse.of(&[("kind", followed)]).set(seconds);

@@ -1,6 +1,7 @@
 //! The process reports about itself: logs, metrics, and the HTTP endpoints.
 
 pub mod access;
+pub mod api_health;
 pub mod certificate;
 mod connections;
 pub mod event_reason;
@@ -13,17 +14,16 @@ pub mod metrics;
 pub mod readiness;
 pub mod scrape;
 pub mod serving;
-pub mod standing;
 
 use tokio::sync::watch;
 
+use api_health::ApiHealth;
 use heartbeat::Heartbeat;
 use leader::Leader;
 use map_requests::MapRequests;
 use metrics::Metrics;
 use readiness::Readiness;
 use serving::NotServing;
-use standing::Standing;
 
 use crate::model::failure::Failure;
 use crate::model::freeze::{Freeze, Switch};
@@ -36,7 +36,7 @@ pub struct Telemetry {
     /// The metrics.
     pub metrics: Metrics,
     /// The relation of the process to the API server: kinds that it does not follow, and forbidden requests.
-    pub standing: Standing,
+    pub api_health: ApiHealth,
     /// Who asks for the map of the address space.
     pub maps: MapRequests,
     readiness: watch::Sender<Readiness>,
@@ -54,7 +54,7 @@ impl Telemetry {
         Self {
             heartbeat: Heartbeat::start(),
             metrics: Metrics::default(),
-            standing: Standing::default(),
+            api_health: ApiHealth::default(),
             maps: MapRequests::default(),
             readiness: watch::Sender::new(Readiness::NotReady("starting".to_owned())),
             freeze: watch::Sender::default(),
@@ -75,7 +75,7 @@ impl Telemetry {
     pub fn readiness(&self) -> Readiness {
         match self.readiness.borrow().clone() {
             Readiness::Ready => {
-                self.standing.verdict().map_or_else(Readiness::NotReady, |()| Readiness::Ready)
+                self.api_health.verdict().map_or_else(Readiness::NotReady, |()| Readiness::Ready)
             }
             not_ready @ (Readiness::NotReady(_) | Readiness::Passive(_)) => not_ready,
         }
@@ -154,7 +154,7 @@ impl Telemetry {
         self.metrics.set_readiness(&self.readiness());
         self.metrics.set_serving(self.not_serving());
         self.metrics.set_leader(self.leader().is_this());
-        self.metrics.set_lapses(&self.standing.lapses());
+        self.metrics.set_lapses(&self.api_health.lapses());
         self.metrics.text()
     }
 }

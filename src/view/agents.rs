@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::model::cilium_version::CiliumVersion;
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{NodeName, ten_by_number};
-use crate::model::plan::Lasting;
-use crate::model::release::Release;
+use crate::model::plan::TimedState;
 use crate::model::time::Now;
 use crate::publisher::support::Support;
 use crate::world::World;
@@ -18,7 +18,7 @@ pub struct Census<'a> {
     /// How far it is supported.
     pub support: Support,
     /// The agent version, where it is known.
-    pub release: Option<Release>,
+    pub release: Option<CiliumVersion>,
     /// The nodes.
     pub nodes: Vec<&'a NodeName>,
 }
@@ -26,7 +26,7 @@ pub struct Census<'a> {
 /// The nodes that run Linux by the version of their weakest agent, the weakest first. Costs a pass over the nodes.
 #[must_use]
 pub fn census(world: &World) -> Vec<Census<'_>> {
-    let mut nodes: BTreeMap<(Support, Option<Release>), Vec<&NodeName>> = BTreeMap::new();
+    let mut nodes: BTreeMap<(Support, Option<CiliumVersion>), Vec<&NodeName>> = BTreeMap::new();
     for node in world.nodes().filter(|node| node.runs_linux()) {
         nodes.entry(world.support(&node.name)).or_default().push(&node.name);
     }
@@ -41,7 +41,7 @@ pub const MAY_LACK_AGENT_FOR: Duration = Duration::from_secs(3600);
 #[must_use]
 pub fn missing(world: &World, now: Now) -> Option<Finding> {
     let lack_one = |node: &&NodeName| {
-        let since = world.serving(node).and_then(|serving| serving.since(Lasting::AgentAbsent));
+        let since = world.serving(node).and_then(|serving| serving.since(TimedState::AgentAbsent));
         since.is_some_and(|since| since + MAY_LACK_AGENT_FOR <= now.uptime)
     };
     let with_linux = world.nodes().filter(|node| node.runs_linux()).map(|node| &node.name);
@@ -59,7 +59,7 @@ pub fn missing(world: &World, now: Now) -> Option<Finding> {
 /// A line about the nodes whose agents are too old; `None` if there are none.
 #[must_use]
 pub fn unsupported<'a>(world: &World, nodes: impl IntoIterator<Item = &'a NodeName>) -> Option<String> {
-    let unsupported: Vec<(&NodeName, Option<Release>)> = nodes
+    let unsupported: Vec<(&NodeName, Option<CiliumVersion>)> = nodes
         .into_iter()
         .map(|node| (node, world.support(node)))
         .filter(|(_, (support, _))| support.is_too_old())

@@ -141,7 +141,7 @@ fn cause_of_drain(world: &World, claim: &Claim) -> Cause {
 
 fn of_claim(world: &World, claim: &NewClaim) -> BlockEvent {
     let is_carried =
-        world.carrier(&claim.node).is_some_and(|carrier| world.reader().carries(carrier, claim.cidr));
+        world.carrier(&claim.node).is_some_and(|carrier| world.reader().lists(carrier, claim.cidr));
     BlockEvent {
         step: Step::Claimed,
         cause: if is_carried { Cause::Carried } else { cause_of_grant(world, &claim.node) },

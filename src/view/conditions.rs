@@ -8,8 +8,8 @@ use super::failures;
 use super::holders::{self, Holders};
 use super::pod_ip_pools;
 use super::remedy::Remedy;
-use super::takers::Takers;
 use super::tally::{self, Tally};
+use super::unclaimed_occupants::UnclaimedOccupants;
 use super::waits;
 use crate::model::claim::ClaimState;
 use crate::model::counted::{counted, shown};
@@ -75,13 +75,13 @@ pub(super) fn conditions(
             }
         }
         Ok(pool) => {
-            let takers = Takers::of_unavailable(world, pool, &tally.families);
-            let full = holders::of_full_families(world, pool, &tally.families, takers.as_ref());
+            let occupants = UnclaimedOccupants::of_unavailable(world, pool, &tally.families);
+            let full = holders::of_full_families(world, pool, &tally.families, occupants.as_ref());
             let always = [
                 ready(world, pool, &full),
                 overlapping(world, &pool.name),
                 exhausted(world, pool, &full, tally.nodes),
-                obstructed(world, &tally.families, takers.as_ref()),
+                obstructed(world, &tally.families, occupants.as_ref()),
                 drains::draining(world, &pool.name),
             ];
             let of_mode = [
@@ -349,10 +349,10 @@ fn exhausted(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>, nodes
     if full.is_empty() {
         return (ConditionReason::FreeBlocks, String::new());
     }
-    let told: Vec<String> = full.iter().map(|(family, holders)| format!("{family}: {holders}")).collect();
+    let reported: Vec<String> = full.iter().map(|(family, holders)| format!("{family}: {holders}")).collect();
     let message = format!(
         "{}; waiting: {} without addresses, {} for growth; {}",
-        told.join("; "),
+        reported.join("; "),
         counted(nodes.waiting, "node"),
         nodes.want_growth,
         full.values().map(Holders::remedy).min().unwrap_or(Remedy::AddCidr).as_str()
@@ -364,12 +364,12 @@ fn exhausted(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>, nodes
 fn obstructed(
     world: &World,
     families: &BTreeMap<Family, FamilyCounts>,
-    takers: Option<&Takers<'_>>,
+    occupants: Option<&UnclaimedOccupants<'_>>,
 ) -> Explained {
-    let Some(takers) = takers else { return (ConditionReason::Unobstructed, String::new()) };
+    let Some(occupants) = occupants else { return (ConditionReason::Unobstructed, String::new()) };
     let counts: Vec<String> =
         families.iter().map(|(family, counts)| format!("{family}: {}", shown(counts.unavailable))).collect();
-    let culprits = takers.lines(world);
+    let culprits = occupants.lines(world);
     let message = format!("unavailable blocks ({}): {}", counts.join(", "), culprits.join("; "));
     (ConditionReason::BlocksUnavailable, message)
 }
@@ -455,8 +455,9 @@ fn mixed_block_sizes(world: &World, pool: &Pool) -> Option<Explained> {
 
 /// The frozen switches and the ConfigMap that froze them; `None` without a freeze.
 fn frozen(freeze: &Freeze) -> Option<Explained> {
-    let told: Vec<String> = Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch)).collect();
+    let reported: Vec<String> =
+        Switch::ALL.into_iter().filter_map(|switch| freeze.description(switch)).collect();
     let is_of_writes = freeze.is_on(Switch::Writes);
     let reason = if is_of_writes { ConditionReason::WritesFrozen } else { ConditionReason::ReclaimFrozen };
-    (!told.is_empty()).then(|| (reason, told.join("; ")))
+    (!reported.is_empty()).then(|| (reason, reported.join("; ")))
 }

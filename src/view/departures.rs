@@ -35,7 +35,7 @@ pub enum When {
     /// When the pods with this number of its addresses are deleted.
     PodsEnd(u128),
     /// When its agent does not need it any more. The agent does not say which addresses are in use.
-    AgentLetsGo,
+    AgentReleases,
     /// When the node is recreated, for this reason.
     NodeRecreated(String),
     /// When this obstacle is removed.
@@ -49,7 +49,7 @@ impl When {
         match self {
             Self::Now => "now",
             Self::PodsEnd(_) => "podsEnd",
-            Self::AgentLetsGo => "agentLetsGo",
+            Self::AgentReleases => "agentLetsGo",
             Self::NodeRecreated(_) => "nodeRecreated",
             Self::Without(_) => "blocked",
         }
@@ -63,7 +63,7 @@ impl fmt::Display for When {
             Self::PodsEnd(n) => {
                 write!(f, "when the pods with {} of it are deleted", counted(*n, "address"))
             }
-            Self::AgentLetsGo => f.write_str("when the agent needs it no more"),
+            Self::AgentReleases => f.write_str("when the agent needs it no more"),
             Self::NodeRecreated(why) => write!(f, "when the node is recreated: {why}"),
             Self::Without(why) => write!(f, "blocked: {why}"),
         }
@@ -95,7 +95,7 @@ fn when(world: &World, claim: &Claim) -> When {
         return When::Without(why.to_string());
     }
     if !world.reader().traits().shows_use {
-        return When::AgentLetsGo;
+        return When::AgentReleases;
     }
     match world.reader().n_used_in(carrier, claim.cidr) {
         0 => When::Now,

@@ -32,7 +32,7 @@ enum Stage {
 }
 
 impl Stage {
-    const fn told(self) -> &'static str {
+    const fn label(self) -> &'static str {
         match self {
             Self::Held => "open to new pods",
             Self::InUse => "closed to new pods and in use",
@@ -59,7 +59,7 @@ pub(super) fn draining(world: &World, name: &PoolName) -> (ConditionReason, Stri
         return (ConditionReason::NoneToLeave, String::new());
     }
     let stages: Vec<String> =
-        counts.iter().map(|(stage, n)| format!("{} {}", counted(*n, "block"), stage.told())).collect();
+        counts.iter().map(|(stage, n)| format!("{} {}", counted(*n, "block"), stage.label())).collect();
     let waits = if waits.is_empty() { String::new() } else { format!("; waiting: {}", ten_of(waits)) };
     (ConditionReason::BlocksToLeave, format!("{}{waits}", stages.join(", ")))
 }
@@ -108,8 +108,8 @@ const UNLISTED: &str = "pods have addresses of it that the agent does not list";
 /// version of the claim would require every proof anew.
 #[must_use]
 pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
-    let told = &claim.status;
-    if claim.is_going() {
+    let reported = &claim.status;
+    if claim.is_terminating() {
         return None;
     }
     let carrier = world.carrier(&claim.node);
@@ -135,7 +135,7 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
                 }
                 Drain::Closed(_) => match holders(world, claim, None) {
                     // The leader before may have known of such a pod.
-                    pods if pods.is_empty() && says_unlisted(told) => {
+                    pods if pods.is_empty() && says_unlisted(reported) => {
                         return None;
                     }
                     pods if pods.is_empty() => None,
@@ -151,21 +151,21 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
         if claim.deleting { Some(ShownAs::Deleting) } else { will_drain.then_some(ShownAs::WillDrain) };
     let until = world.cooled_at(claim).map(whole_seconds);
     let due = ClaimStatus { shown_as, until, drain };
-    let is_drain_told = match (&told.drain, &due.drain) {
+    let is_drain_reported = match (&reported.drain, &due.drain) {
         (None, None) => true,
-        (Some(told), Some(due)) => {
-            told.waiting_for == due.waiting_for
-                && told.pod_count == due.pod_count
-                && (!told.pods.is_empty() || due.pods.is_empty())
+        (Some(reported), Some(due)) => {
+            reported.waiting_for == due.waiting_for
+                && reported.pod_count == due.pod_count
+                && (!reported.pods.is_empty() || due.pods.is_empty())
         }
         (None, Some(_)) | (Some(_), None) => false,
     };
-    let is_told = is_drain_told && (told.shown_as, told.until) == (due.shown_as, due.until);
-    (!is_told).then_some(due)
+    let is_reported = is_drain_reported && (reported.shown_as, reported.until) == (due.shown_as, due.until);
+    (!is_reported).then_some(due)
 }
 
-fn says_unlisted(told: &ClaimStatus) -> bool {
-    told.drain.as_ref().is_some_and(|drain| drain.waiting_for == UNLISTED)
+fn says_unlisted(reported: &ClaimStatus) -> bool {
+    reported.drain.as_ref().is_some_and(|drain| drain.waiting_for == UNLISTED)
 }
 
 /// The longest sentence that the status of a claim takes, in characters.

@@ -65,7 +65,7 @@ fn others_with(world: &World, node: &NodeName, cidr: Cidr) -> Vec<Duplicate> {
         other: other.clone(),
         cidr: if cidr.covers(shared) { shared } else { cidr },
     };
-    let unclaimed = world.ledger().strangers_in(cidr).filter_map(|(shared, occupant)| match occupant {
+    let unclaimed = world.ledger().unclaimed_in(cidr).filter_map(|(shared, occupant)| match occupant {
         Occupant::Carried(other) => (node < other).then(|| pair(other, shared)),
         Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) | Occupant::Unreadable(..) => None,
     });

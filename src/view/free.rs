@@ -57,7 +57,7 @@ pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &
         let mut last = None;
         for address in suspects.iter() {
             let block = free.grid().block(free.grid().span(Cidr::single(address)).first);
-            let is_useless = || world.reader().n_offered(block, &pool.withheld(block, &addresses)) == 0;
+            let is_useless = || world.reader().n_offered(block, &pool.excluded(block, &addresses)) == 0;
             if last.replace(block) != Some(block)
                 && free.is_free(block)
                 // Most nodes have one address in a block of many, so excluded addresses are rarely computed.
@@ -75,36 +75,36 @@ pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &
 
 /// The occupants of addresses in the ranges of a pool, as far as they have no claim of these. An unreadable claim is
 /// the occupant itself, and not the CiliumNode that carries its block.
-pub(super) fn strangers<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occupant, Vec<Cidr>> {
-    let mut strangers: BTreeMap<&Occupant, Vec<Cidr>> = BTreeMap::new();
+pub(super) fn unclaimed<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occupant, Vec<Cidr>> {
+    let mut unclaimed: BTreeMap<&Occupant, Vec<Cidr>> = BTreeMap::new();
     for range in pool.families.keys().flat_map(|family| ranges(pool, *family)) {
-        for (cidr, occupant) in world.ledger().strangers_in(range) {
+        for (cidr, occupant) in world.ledger().unclaimed_in(range) {
             // Other pools report the addresses beside the range, and these do not wake this pool.
-            strangers.entry(occupant).or_default().push(if cidr.covers(range) { range } else { cidr });
+            unclaimed.entry(occupant).or_default().push(if cidr.covers(range) { range } else { cidr });
         }
     }
-    for (occupant, cidrs) in &mut strangers {
+    for (occupant, cidrs) in &mut unclaimed {
         if matches!(occupant, Occupant::Carried(_)) {
             *cidrs = without_unreadable_claims(world, cidrs);
         }
     }
-    strangers.retain(|_, cidrs| !cidrs.is_empty());
-    strangers
+    unclaimed.retain(|_, cidrs| !cidrs.is_empty());
+    unclaimed
 }
 
 /// The claims that take blocks of a pool and are not of this pool, or not of its size. Costs a pass over everything
 /// taken in its ranges.
-pub(super) fn strange_claims<'a>(world: &'a World, pool: &Pool) -> BTreeMap<Cidr, &'a Claim> {
+pub(super) fn other_claims<'a>(world: &'a World, pool: &Pool) -> BTreeMap<Cidr, &'a Claim> {
     let blocks = pool.families.keys().flat_map(|family| ranges(pool, *family));
     let blocks = blocks.flat_map(|range| world.ledger().overlapping_claims(range));
     let claims = blocks.filter(|block| !world.is_unreadable_claim(*block));
     let claims = claims.filter_map(|block| world.claim(block)).map(|known| &known.claim);
-    let is_strange = |claim: &&Claim| {
+    let is_other = |claim: &&Claim| {
         let size = pool.families.get(&claim.cidr.family()).map(|ranges| ranges.block_prefix);
         claim.pool != pool.name || size != Some(claim.cidr.prefix_len())
     };
     let takes_some = |claim: &&Claim| takes_blocks_of(world, pool, claim.cidr);
-    claims.filter(is_strange).filter(takes_some).map(|claim| (claim.cidr, claim)).collect()
+    claims.filter(is_other).filter(takes_some).map(|claim| (claim.cidr, claim)).collect()
 }
 
 /// Whether these addresses take blocks that the pool would give out. Blocks that an older pool keeps, excluded blocks,
@@ -118,8 +118,8 @@ pub(super) fn takes_blocks_of(world: &World, pool: &Pool, cidr: Cidr) -> bool {
 
 /// These ranges without those of unreadable claims.
 fn without_unreadable_claims(world: &World, cidrs: &[Cidr]) -> Vec<Cidr> {
-    let strangers = cidrs.iter().flat_map(|cidr| world.ledger().strangers_in(*cidr));
-    let claimed = strangers.filter(|(_, occupant)| matches!(occupant, Occupant::Unreadable(Kind::Claim, _)));
+    let unclaimed = cidrs.iter().flat_map(|cidr| world.ledger().unclaimed_in(*cidr));
+    let claimed = unclaimed.filter(|(_, occupant)| matches!(occupant, Occupant::Unreadable(Kind::Claim, _)));
     let mut claimed = claimed.map(|(claimed, _)| claimed).peekable();
     if claimed.peek().is_none() {
         return cidrs.to_vec();
@@ -142,7 +142,7 @@ pub fn findings(world: &World) -> Vec<Finding> {
     let mut carried: BTreeMap<&NodeName, (Vec<Cidr>, Vec<&PoolName>)> = BTreeMap::new();
     let mut findings = Vec::new();
     for pool in world.readable_pools() {
-        for (occupant, mut cidrs) in strangers(world, pool) {
+        for (occupant, mut cidrs) in unclaimed(world, pool) {
             let Occupant::Carried(node) = occupant else { continue };
             cidrs.retain(|cidr| !is_about_to_be_claimed(world, pool, node, *cidr));
             if !cidrs.is_empty() {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::remedy::Remedy;
-use super::takers::Takers;
 use super::tally;
+use super::unclaimed_occupants::UnclaimedOccupants;
 use crate::model::claim::{ClaimState, Reason};
 use crate::model::counted::{counted, shown};
 use crate::model::names::PoolName;
@@ -24,9 +24,9 @@ pub(super) struct Holders {
     /// The time at which the next block has cooled, and the setting of that time.
     next_free: Option<(Timestamp, &'static str)>,
     /// The occupants of the unavailable blocks.
-    takers: Vec<String>,
+    occupants: Vec<String>,
     /// The remedy for that.
-    remedy_for_takers: Remedy,
+    remedy_for_occupants: Remedy,
 }
 
 /// The most specific remedy for a full pool. Costs a pass over its nodes and claims.
@@ -36,8 +36,8 @@ pub(super) fn remedy(world: &World, name: &PoolName) -> Remedy {
         return Remedy::RemoveOverlap;
     }
     let families = tally::of(world, name).families;
-    let takers = Takers::of_unavailable(world, pool, &families);
-    let full = of_full_families(world, pool, &families, takers.as_ref());
+    let occupants = UnclaimedOccupants::of_unavailable(world, pool, &families);
+    let full = of_full_families(world, pool, &families, occupants.as_ref());
     full.values().map(Holders::remedy).min().unwrap_or(Remedy::AddCidr)
 }
 
@@ -47,12 +47,12 @@ pub(super) fn of_full_families(
     world: &World,
     pool: &Pool,
     families: &BTreeMap<Family, FamilyCounts>,
-    takers: Option<&Takers<'_>>,
+    occupants: Option<&UnclaimedOccupants<'_>>,
 ) -> BTreeMap<Family, Holders> {
     let is_full =
         |(family, counts): &(&Family, &FamilyCounts)| counts.free == 0 && world.gives_out_of(pool, **family);
     let full = families.iter().filter(is_full);
-    full.map(|(family, counts)| (*family, Holders::of(world, pool, *family, *counts, takers))).collect()
+    full.map(|(family, counts)| (*family, Holders::of(world, pool, *family, *counts, occupants))).collect()
 }
 
 impl Holders {
@@ -62,7 +62,7 @@ impl Holders {
         pool: &Pool,
         family: Family,
         counts: FamilyCounts,
-        takers: Option<&Takers<'_>>,
+        occupants: Option<&UnclaimedOccupants<'_>>,
     ) -> Self {
         let claims = world.claims_of_pool(&pool.name).map(|known| &known.claim);
         let (mut of_deleted_nodes, mut next_free) = (0, None);
@@ -78,13 +78,14 @@ impl Holders {
                 ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) => {}
             }
         }
-        let takers = takers.filter(|_| counts.unavailable > 0).map(|takers| takers.of_family(family));
+        let occupants =
+            occupants.filter(|_| counts.unavailable > 0).map(|occupants| occupants.of_family(family));
         Self {
             counts,
             of_deleted_nodes,
             next_free,
-            takers: takers.as_ref().map(|takers| takers.lines(world)).unwrap_or_default(),
-            remedy_for_takers: takers.map_or(Remedy::AddCidr, |takers| takers.remedy()),
+            occupants: occupants.as_ref().map(|occupants| occupants.lines(world)).unwrap_or_default(),
+            remedy_for_occupants: occupants.map_or(Remedy::AddCidr, |occupants| occupants.remedy()),
         }
     }
 
@@ -95,7 +96,7 @@ impl Holders {
         } else if self.counts.cooling > 0 {
             Remedy::Wait
         } else if self.counts.unavailable > self.counts.held {
-            self.remedy_for_takers
+            self.remedy_for_occupants
         } else {
             Remedy::AddCidr
         }
@@ -122,7 +123,7 @@ impl fmt::Display for Holders {
             None => {}
         }
         if unavailable > 0 {
-            write!(f, ", {} unavailable: {}", shown(unavailable), self.takers.join("; "))?;
+            write!(f, ", {} unavailable: {}", shown(unavailable), self.occupants.join("; "))?;
         }
         f.write_str(")")
     }

@@ -120,7 +120,7 @@ fn late(world: &World, plan: &NodePlan, now: Timestamp) -> Option<Late> {
         claim.is_published_state()
             && claim.node_uid == node.uid
             && !world.is_unreadable_claim(claim.cidr)
-            && !world.reader_of(name).carries(carrier, claim.cidr)
+            && !world.reader_of(name).lists(carrier, claim.cidr)
             && is_due(claim.since.max(claim.created).max(carrier.created()), DONE_WITHIN)
     };
     let claims = world.claims_of(name).map(|known| &known.claim).filter(is_unpublished);

@@ -25,7 +25,7 @@ pub mod pod_ip_pools;
 pub mod preflight;
 mod remedy;
 pub mod snapshot;
-mod takers;
 pub mod tally;
+mod unclaimed_occupants;
 pub mod waits;
 pub mod who;

@@ -11,7 +11,7 @@ use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, by_number, ten_of};
-use crate::model::plan::Lasting;
+use crate::model::plan::TimedState;
 use crate::model::time::Now;
 use crate::world::World;
 
@@ -39,7 +39,7 @@ pub fn finding(world: &World, now: Now) -> Option<Finding> {
     }
     kept.retain(|node, (_, keeps_full)| {
         let may_for = if *keeps_full { MAY_KEEP_POOL_FULL_FOR } else { MAY_OUTLIVE_FOR };
-        let since = world.serving(node).and_then(|serving| serving.since(Lasting::Orphaned));
+        let since = world.serving(node).and_then(|serving| serving.since(TimedState::Orphaned));
         since.is_some_and(|since| since + may_for <= now.uptime)
     });
     let n_blocks: usize = kept.values().map(|(n_blocks, _)| n_blocks).sum();

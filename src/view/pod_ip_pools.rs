@@ -4,12 +4,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::model::address_class::AddressClass;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::Pool;
-use crate::model::share::Share;
 use crate::model::status::ConditionReason;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
@@ -76,8 +76,9 @@ pub(super) fn unfit(world: &World, pool: &Pool) -> Option<(ConditionReason, Stri
         Misfit::Family(_) => ConditionReason::PodIPPoolLacksFamily,
         Misfit::MaskSize { .. } => ConditionReason::PodIPPoolOtherMaskSize,
     };
-    let told: Vec<String> = misfits.iter().map(|(name, misfit)| told(world, pool, name, *misfit)).collect();
-    Some((reason, told.join("; ")))
+    let reported: Vec<String> =
+        misfits.iter().map(|(name, misfit)| description(world, pool, name, *misfit)).collect();
+    Some((reason, reported.join("; ")))
 }
 
 /// That the pool can give blocks of a family to none of these nodes: its CiliumPodIPPool does not fit, and the blocks
@@ -86,8 +87,8 @@ pub(super) fn keeps_all_blocks(world: &World, pool: &Pool, nodes: &[&NodeName]) 
     let misfit = pool.families.iter().find_map(|(family, ranges)| {
         let of_node = |node: &&NodeName| {
             let name = world.reader_of(node).pod_ip_pool_of(pool)?.clone();
-            let share = Share { family: *family, pod_ip_pool: Some(name.clone()) };
-            Some((name, world.harmful_misfit(node, &share, ranges.block_prefix)?))
+            let class = AddressClass { family: *family, pod_ip_pool: Some(name.clone()) };
+            Some((name, world.harmful_misfit(node, &class, ranges.block_prefix)?))
         };
         let found: Option<Vec<_>> = nodes.iter().map(of_node).collect();
         found?.into_iter().next()
@@ -106,7 +107,7 @@ pub fn findings(world: &World) -> impl Iterator<Item = Finding> {
     })
 }
 
-fn told(world: &World, pool: &Pool, name: &PodIpPoolName, misfit: Misfit) -> String {
+fn description(world: &World, pool: &Pool, name: &PodIpPoolName, misfit: Misfit) -> String {
     let should_have = |family: Family| {
         let declared = pool.families.get(&family);
         let cidr = declared.and_then(|ranges| ranges.cidrs.keys().next()).map(ToString::to_string);

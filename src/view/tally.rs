@@ -17,7 +17,7 @@ use crate::model::stable_names;
 use crate::model::status::{CidrCounts, FamilyCounts, Need, NodeCounts, capped_count};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
-use crate::world::{Serving, World};
+use crate::world::{NodeProgress, World};
 
 /// The counts of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -65,7 +65,7 @@ pub fn node_state(world: &World, node: &NodeName) -> NodeState {
 /// Whether the node asks for a block that none of its pools has. If a claim of the node can't be read, its needs follow
 /// from the claim's last readable version, which not every process has seen.
 fn lacks_block(world: &World, node: &NodeName) -> bool {
-    world.serving(node).is_some_and(Serving::waits_for_capacity)
+    world.serving(node).is_some_and(NodeProgress::waits_for_capacity)
         && world.unreadable_claims_of(node).next().is_none()
 }
 
@@ -120,8 +120,8 @@ fn need_in(world: &World, node: &NodeName, state: NodeState, pool: &PoolName) ->
 /// Whether the node asks for a block of this pool: one that waits for blocks under other names asks for none of it.
 fn asks_for(world: &World, node: &NodeName, pool: &PoolName) -> bool {
     let name = world.pool(pool).and_then(|pool| world.reader_of(node).pod_ip_pool_of(pool));
-    let mut waits_for = world.serving(node).into_iter().flat_map(Serving::waits_for);
-    waits_for.any(|share| share.pod_ip_pool.as_ref() == name)
+    let mut waits_for = world.serving(node).into_iter().flat_map(NodeProgress::waits_for);
+    waits_for.any(|class| class.pod_ip_pool.as_ref() == name)
 }
 
 /// The carrier of a node, if it can be read.
@@ -134,7 +134,7 @@ pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
     let Some(carrier) = readable_carrier(world, node) else { return false };
     let held = world.claims_of(node).map(|known| &known.claim).filter(|claim| claim.is_published_state());
     held.filter(|claim| !world.is_unreadable_claim(claim.cidr))
-        .any(|claim| world.reader().carries(carrier, claim.cidr))
+        .any(|claim| world.reader().lists(carrier, claim.cidr))
 }
 
 /// How every node is served. Costs a pass over the nodes.
@@ -255,7 +255,7 @@ impl Tally {
                         finish_cidr(counts, *cidr, gives_out, &free_blocks, &useless);
                     }
                 }
-                let of_block = |block, withheld: &AddressSet| world.reader().n_offered(block, withheld);
+                let of_block = |block, excluded: &AddressSet| world.reader().n_offered(block, excluded);
                 unpublished =
                     free_blocks.offered(pool, *family, &node_addresses(world, pool, *family), of_block);
             }

@@ -86,9 +86,9 @@ pub fn who(world: &World, others: &[OtherRange], pods: &Pods, asked: Cidr) -> Ve
         .filter_map(|cidr| world.claim(cidr))
         .map(|known| of_claim(world, &known.claim, asked))
         .collect();
-    let strangers = world.ledger().strangers_in(asked);
-    let foreign = strangers.filter(|(cidr, occupant)| !is_of_claim(world, *cidr, occupant));
-    answers.extend(foreign.map(|(cidr, occupant)| of_stranger(world, asked, cidr, occupant)));
+    let unclaimed = world.ledger().unclaimed_in(asked);
+    let foreign = unclaimed.filter(|(cidr, occupant)| !is_of_claim(world, *cidr, occupant));
+    answers.extend(foreign.map(|(cidr, occupant)| of_unclaimed(world, asked, cidr, occupant)));
     if let Some(address) = single(asked)
         && answers.is_empty()
     {
@@ -148,7 +148,7 @@ pub fn unclaimed(world: &World, node: &NodeName) -> Vec<Answer> {
         rest.remove_cidr(*cidr);
     }
     cidrs.extend(rest.cidrs());
-    cidrs.into_iter().map(|cidr| of_stranger(world, cidr, cidr, &Occupant::Carried(node.clone()))).collect()
+    cidrs.into_iter().map(|cidr| of_unclaimed(world, cidr, cidr, &Occupant::Carried(node.clone()))).collect()
 }
 
 /// The objects of other systems with addresses in a range, one answer per kind.
@@ -225,7 +225,7 @@ fn of_held(world: &World, claim: &Claim, asked: Cidr) -> (Word, String) {
         return (Word::Held, format!("{block}, and the node has no carrier yet"));
     };
     let Some(address) = single(asked).filter(|_| block.size() > 1) else {
-        let offered = reader.n_offered(block, &claim.withheld);
+        let offered = reader.n_offered(block, &claim.excluded);
         let of_block = if asked.covers(block) { String::new() } else { format!(" of {block}") };
         let detail = if reader.traits().shows_use {
             let used = reader.n_used_in(carrier, block);
@@ -235,13 +235,13 @@ fn of_held(world: &World, claim: &Claim, asked: Cidr) -> (Word, String) {
         };
         return (Word::Held, detail);
     };
-    if claim.withheld.contains(address) {
+    if claim.excluded.contains(address) {
         return (Word::Excluded, format!("pods get no such address of {block}"));
     }
     if let Some(purpose) = reader.reserved_for(carrier, address) {
         return (Word::Reserved, format!("for {purpose}, in {block}"));
     }
-    if !reader.carries(carrier, block) {
+    if !reader.lists(carrier, block) {
         return (Word::Held, format!("in {block}, which is not published yet"));
     }
     if !reader.traits().shows_use {
@@ -253,7 +253,7 @@ fn of_held(world: &World, claim: &Claim, asked: Cidr) -> (Word, String) {
     (Word::Free, format!("for the next pod, in {block}"))
 }
 
-fn of_stranger(world: &World, asked: Cidr, cidr: Cidr, occupant: &Occupant) -> Answer {
+fn of_unclaimed(world: &World, asked: Cidr, cidr: Cidr, occupant: &Occupant) -> Answer {
     let (node, detail) = match occupant {
         Occupant::Carried(node) => (Some(node.clone()), format!("{cidr} without a claim")),
         Occupant::Unreadable(kind, name) => {

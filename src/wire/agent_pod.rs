@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
 use crate::model::agent::{AgentPod, ContainerStart};
-use crate::model::release::Release;
+use crate::model::cilium_version::CiliumVersion;
 use crate::model::time::Timestamp;
 
 /// The label of the agents' Pods, in every chart and manifest of Cilium since 1.0.
@@ -44,9 +44,9 @@ fn agent_in(pod: Pod, meta: &Meta) -> Option<AgentPod> {
     let runs = pod.status.container_statuses.into_iter().flatten().find(|status| status.name == CONTAINER);
     let is_ready = |condition: &Condition| condition.kind == "Ready" && condition.status == "True";
     let named = |text: &String| text.parse().ok();
-    let release = Release::of_image(&image)
+    let release = CiliumVersion::of_image(&image)
         // The name under which the node pulled a digest, if it knows one.
-        .or_else(|| runs.as_ref().and_then(|status| Release::of_image(&status.image)))
+        .or_else(|| runs.as_ref().and_then(|status| CiliumVersion::of_image(&status.image)))
         .or_else(|| pod.metadata.labels.as_ref()?.get(VERSION_LABEL).and_then(named));
     Some(AgentPod {
         name: meta.name.as_str().into(),
@@ -190,7 +190,7 @@ mod tests {
             ended: false,
             ready: true,
             started: Some(ContainerStart { at: "2026-11-22T06:31:33Z".parse().unwrap(), n_restarts: 2 }),
-            release: Some(Release::new(1, 17, 8)),
+            release: Some(CiliumVersion::new(1, 17, 8)),
         };
         assert_eq!(read(&pod()), Some(expected));
     }
@@ -201,7 +201,7 @@ mod tests {
         assert!(!not_ready.ready);
         let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
         let crashing = read(&with("/status/containerStatuses/1/state", &waiting)).unwrap();
-        assert_eq!((crashing.started, crashing.release), (None, Some(Release::new(1, 17, 8))));
+        assert_eq!((crashing.started, crashing.release), (None, Some(CiliumVersion::new(1, 17, 8))));
         for phase in ["Succeeded", "Failed"] {
             assert!(read(&with("/status/phase", &json!(phase))).unwrap().ended);
         }
@@ -216,12 +216,12 @@ mod tests {
     fn the_release_is_that_of_the_image_else_what_was_pulled_else_a_label() {
         let digest = json!("registry.example.com:5000/cilium@sha256:00ff");
         let by_digest = with("/spec/containers/1/image", &digest);
-        assert_eq!(read(&by_digest).unwrap().release, Some(Release::new(1, 17, 8)));
+        assert_eq!(read(&by_digest).unwrap().release, Some(CiliumVersion::new(1, 17, 8)));
         let mut unnamed = by_digest;
         unnamed["status"]["containerStatuses"][1]["image"] = digest;
         assert_eq!(read(&unnamed).unwrap().release, None);
         unnamed["metadata"]["labels"][VERSION_LABEL] = json!("v1.16.3");
-        assert_eq!(read(&unnamed).unwrap().release, Some(Release::new(1, 16, 3)));
+        assert_eq!(read(&unnamed).unwrap().release, Some(CiliumVersion::new(1, 16, 3)));
         unnamed["metadata"]["labels"][VERSION_LABEL] = json!("latest");
         assert_eq!(read(&unnamed).unwrap().release, None);
     }

@@ -185,7 +185,7 @@ fn name_rule() -> String {
         "!isCIDR(self.cidr) || self.excluded.all(w, isIP(w) ? cidr(self.cidr).containsIP(w) : \
          !isCIDR(w) || cidr(self.cidr).containsCIDR(w))"
     )
-    .message(rules::WITHHELD_INSIDE)
+    .message(rules::EXCLUDED_INSIDE)
     .field_path(".excluded")
 )]
 pub struct NodeIPBlockSpec {
@@ -213,7 +213,7 @@ pub struct NodeIPBlockSpec {
 
     /// Addresses and prefixes of the block that pods never get. Immutable.
     #[serde(default)]
-    #[schemars(schema_with = "schema::withheld")]
+    #[schemars(schema_with = "schema::excluded")]
     pub excluded: Vec<String>,
 
     /// Held: on the node. Draining: on the node, but closed to new pods. Releasing: being removed from the node.
@@ -285,7 +285,7 @@ pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
             node: claim.node.to_string(),
             node_uid: claim.node_uid.to_string(),
             pod_ip_pool: claim.pod_ip_pool.as_ref().map(ToString::to_string),
-            excluded: withheld_text(claim.cidr, &claim.withheld),
+            excluded: excluded_text(claim.cidr, &claim.excluded),
             state: BlockState::Held,
             since: claim.since,
             reason: None,
@@ -344,8 +344,8 @@ pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
 }
 
 /// The excluded addresses within a block, in as few prefixes as possible; single addresses have no length.
-fn withheld_text(cidr: Cidr, withheld: &AddressSet) -> Vec<String> {
-    withheld
+fn excluded_text(cidr: Cidr, excluded: &AddressSet) -> Vec<String> {
+    excluded
         .within(cidr)
         .cidrs()
         .map(|piece| if piece.size() == 1 { piece.first_address().to_string() } else { piece.to_string() })
@@ -430,15 +430,15 @@ mod tests {
 
     #[test]
     fn withheld_is_written_with_the_fewest_entries_and_within_the_block() {
-        let withheld: AddressSet =
+        let excluded: AddressSet =
             ["10.0.0.0/26", "fd00::/8"].iter().map(|text| text.parse::<Cidr>().unwrap()).collect();
         let text =
-            |cidr: &str, withheld: &AddressSet| withheld_text(cidr.parse().unwrap(), withheld).join(" ");
-        assert_eq!(text("10.0.0.32/27", &withheld), "10.0.0.32/27");
-        let mut withheld = AddressSet::new();
+            |cidr: &str, excluded: &AddressSet| excluded_text(cidr.parse().unwrap(), excluded).join(" ");
+        assert_eq!(text("10.0.0.32/27", &excluded), "10.0.0.32/27");
+        let mut excluded = AddressSet::new();
         for member in ["10.0.0.32", "10.0.0.40", "10.0.0.41", "10.0.0.42", "10.0.0.63", "10.0.0.64"] {
-            withheld.insert(member.parse().unwrap());
+            excluded.insert(member.parse().unwrap());
         }
-        assert_eq!(text("10.0.0.32/27", &withheld), "10.0.0.32 10.0.0.40/31 10.0.0.42 10.0.0.63");
+        assert_eq!(text("10.0.0.32/27", &excluded), "10.0.0.32 10.0.0.40/31 10.0.0.42 10.0.0.63");
     }
 }

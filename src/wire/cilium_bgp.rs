@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::cilium_group::{CiliumVersion, GROUP};
+use super::cilium_group::{ApiVersion, GROUP};
 use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
 use crate::model::speaker::{Speaker, SpeakerKind};
@@ -19,7 +19,7 @@ pub const fn plural(kind: SpeakerKind) -> &'static str {
 }
 
 impl SideKind for Speaker {
-    type Served = (SpeakerKind, CiliumVersion);
+    type Served = (SpeakerKind, ApiVersion);
 
     fn path((kind, version): &Self::Served) -> KindPath {
         KindPath { group: GROUP, version: version.as_str(), kind: kind.as_str(), plural: plural(*kind) }

@@ -8,14 +8,14 @@ pub const GROUP: &str = "cilium.io";
 
 /// A version of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CiliumVersion {
+pub enum ApiVersion {
     /// CiliumNodeConfigs from Cilium 1.16 on, and CiliumPodIPPools after 1.20.
     V2,
     /// CiliumNodeConfigs from Cilium 1.13 on and the only version up to 1.15, and CiliumPodIPPools from 1.14 on.
     V2Alpha1,
 }
 
-impl CiliumVersion {
+impl ApiVersion {
     /// All versions, the one to prefer first.
     pub const NEWEST_FIRST: [Self; 2] = [Self::V2, Self::V2Alpha1];
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::cilium_group::{self, CiliumVersion};
+use super::cilium_group::{self, ApiVersion};
 use super::multi_pool::{self, WirePools};
 use super::watched::{Meta, Wire, read_cidrs};
 use crate::model::crd::{CrdFields, ReleaseMark};
@@ -31,7 +31,7 @@ pub struct CiliumNodes;
 impl Wire for CiliumNodes {
     const KIND: Kind = Kind::CiliumNode;
     const GROUP: &'static str = cilium_group::GROUP;
-    const VERSION: &'static str = CiliumVersion::V2.as_str();
+    const VERSION: &'static str = ApiVersion::V2.as_str();
     const PLURAL: &'static str = "ciliumnodes";
     type Store = Custom;
 

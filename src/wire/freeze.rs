@@ -86,8 +86,9 @@ mod tests {
     fn check(content: &Value, expected: &[&str]) {
         let config_map: ConfigMap = serde_json::from_value(content.clone()).unwrap();
         let freeze = freeze_of(Some(&config_map), "kube-system");
-        let told: Vec<String> = Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch)).collect();
-        assert_eq!(told, expected, "{content}");
+        let reported: Vec<String> =
+            Switch::ALL.into_iter().filter_map(|switch| freeze.description(switch)).collect();
+        assert_eq!(reported, expected, "{content}");
     }
 
     #[test]
@@ -135,15 +136,15 @@ mod tests {
 
     #[test]
     fn an_unknown_key_may_be_a_misspelt_switch() {
-        let told = "no claim, CiliumNode, Node, CiliumPodIPPool, FRRConfiguration or finalizer is written: ConfigMap \
+        let reported = "no claim, CiliumNode, Node, CiliumPodIPPool, FRRConfiguration or finalizer is written: ConfigMap \
              kube-system/cilium-node-ipam has unknown keys (freeze_writes, frozen); correct or remove them; \
              the keys are `freeze-writes`, `freeze-reclaim` and `reason`; an unknown key counts as \
              `freeze-writes: true`; reason: upgrade";
-        check(&json!({"data": {"freeze_writes": "true", "frozen": "x", "reason": "upgrade"}}), &[told]);
+        check(&json!({"data": {"freeze_writes": "true", "frozen": "x", "reason": "upgrade"}}), &[reported]);
         // A switch that is off says nothing about the other key.
         check(
             &json!({"data": {"freeze_writes": "true", "frozen": "x", "reason": "upgrade", "freeze-writes": "false"}}),
-            &[told],
+            &[reported],
         );
     }
 
@@ -152,7 +153,7 @@ mod tests {
         let config_map: ConfigMap =
             serde_json::from_value(json!({"data": {"freeze-writes": "true", "reason": "x".repeat(9999)}}))
                 .unwrap();
-        let told = freeze_of(Some(&config_map), "kube-system").told(Switch::Writes).unwrap();
-        assert!(told.len() < 2 * LONGEST_TEXT, "{told}");
+        let reported = freeze_of(Some(&config_map), "kube-system").description(Switch::Writes).unwrap();
+        assert!(reported.len() < 2 * LONGEST_TEXT, "{reported}");
     }
 }

@@ -9,7 +9,7 @@ use kube_core::Selector;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::cilium_group::{CiliumVersion, GROUP};
+use super::cilium_group::{ApiVersion, GROUP};
 use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
 use crate::model::node_config::NodeConfig;
@@ -20,9 +20,9 @@ pub const KIND: &str = "CiliumNodeConfig";
 pub const PLURAL: &str = "ciliumnodeconfigs";
 
 impl SideKind for NodeConfig {
-    type Served = CiliumVersion;
+    type Served = ApiVersion;
 
-    fn path(version: &CiliumVersion) -> KindPath {
+    fn path(version: &ApiVersion) -> KindPath {
         KindPath { group: GROUP, version: version.as_str(), kind: KIND, plural: PLURAL }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::cilium_group::{CiliumVersion, GROUP};
+use super::cilium_group::{ApiVersion, GROUP};
 use super::json::text;
 use super::precondition::bound_to;
 use super::side_watched::{KindPath, SideKind};
@@ -25,9 +25,9 @@ pub const PLURAL: &str = "ciliumpodippools";
 pub const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "cilium-node-ipam");
 
 impl SideKind for PodIpPool {
-    type Served = CiliumVersion;
+    type Served = ApiVersion;
 
-    fn path(version: &CiliumVersion) -> KindPath {
+    fn path(version: &ApiVersion) -> KindPath {
         KindPath { group: GROUP, version: version.as_str(), kind: KIND, plural: PLURAL }
     }
 
@@ -46,7 +46,7 @@ impl SideKind for PodIpPool {
 
 /// The object that a write creates in this version; `None` if the write adds to one.
 #[must_use]
-pub fn new_pod_ip_pool(write: &PodIpPoolWrite, version: CiliumVersion) -> Option<Value> {
+pub fn new_pod_ip_pool(write: &PodIpPoolWrite, version: ApiVersion) -> Option<Value> {
     write.on.is_none().then(|| {
         json!({
             "apiVersion": format!("{GROUP}/{}", version.as_str()),
@@ -139,14 +139,14 @@ mod tests {
         let families = [(Family::V4, ranges(26, "10.1.0.0/16")), (Family::V6, ranges(122, "fd00::/64"))];
         let write =
             PodIpPoolWrite { pool: "p".into(), name: "web".into(), on: None, families: families.into() };
-        let mut created = new_pod_ip_pool(&write, CiliumVersion::V2).unwrap();
+        let mut created = new_pod_ip_pool(&write, ApiVersion::V2).unwrap();
         assert_eq!(created["apiVersion"], "cilium.io/v2");
         assert_eq!(patch(&write), None);
         created["metadata"]["resourceVersion"] = json!("7");
         let found: PodIpPool = read(&created).unwrap();
         assert!(found.is_ours && write.is_shown_by(&found), "{found:?}");
         let later = PodIpPoolWrite { on: Some(("u".into(), Revision::of(7))), ..write };
-        assert_eq!(new_pod_ip_pool(&later, CiliumVersion::V2), None);
+        assert_eq!(new_pod_ip_pool(&later, ApiVersion::V2), None);
         let patch = patch(&later).unwrap();
         assert_eq!(patch["metadata"], json!({"uid": "u", "resourceVersion": "7"}), "and no labels");
         assert_eq!(patch["spec"]["ipv6"], json!({"cidrs": ["fd00::/64"], "maskSize": 122}));

@@ -74,9 +74,9 @@ pub const FIXED_WHEN_CREATED: &str = "is immutable, and can be neither added nor
 /// The block, the pool, the node and the excluded addresses of a claim are fixed when it is created.
 pub const IMMUTABLE: &str = "is immutable";
 /// Excluded addresses as text.
-pub const WITHHELD_TEXT: &str = "must be an address or a masked CIDR in canonical form";
+pub const EXCLUDED_TEXT: &str = "must be an address or a masked CIDR in canonical form";
 /// Excluded addresses lie in the block.
-pub const WITHHELD_INSIDE: &str = "must lie in cidr";
+pub const EXCLUDED_INSIDE: &str = "must lie in cidr";
 /// A claim has a reason when it leaves its node.
 pub const REASON_WITH_STATE: &str = "must be set in the states Releasing and Cooling and in no other state";
 /// A drain is tied to one CiliumNode.
@@ -122,7 +122,7 @@ pub const MAX_RANGE_TEXT: u32 = 64;
 /// The longest IPv6 CIDR: eight groups of four and `/128`.
 pub const MAX_IPV6_CIDR_TEXT: u32 = 43;
 /// The maximum number of entries of `excluded`: every second address of the largest block; of more, some would merge.
-pub const MAX_WITHHELD: u32 = MAX_ADDRESSES_PER_NODE / 2;
+pub const MAX_EXCLUDED: u32 = MAX_ADDRESSES_PER_NODE / 2;
 
 /// Ranges that no pod can use: RFC 1122 section 3.2.1.3, RFC 3927, RFC 5771.
 pub const UNUSABLE_IPV4: [&str; 4] = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4"];

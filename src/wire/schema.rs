@@ -135,10 +135,10 @@ pub(super) fn claimed_cidr(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-pub(super) fn withheld(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn excluded(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
-        "maxItems": rules::MAX_WITHHELD,
+        "maxItems": rules::MAX_EXCLUDED,
         "x-kubernetes-list-type": "atomic",
         "x-kubernetes-validations": [rule("self == oldSelf", rules::IMMUTABLE)],
         "items": {
@@ -146,7 +146,7 @@ pub(super) fn withheld(_: &mut SchemaGenerator) -> Schema {
             "maxLength": rules::MAX_IPV6_CIDR_TEXT,
             "x-kubernetes-validations": [rule(
                 "isIP(self) ? ip.isCanonical(self) : isCIDR(self) && string(cidr(self).masked()) == self",
-                rules::WITHHELD_TEXT,
+                rules::EXCLUDED_TEXT,
             )],
         },
     })

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::index::differing;
 use crate::model::agent::{AgentNews, AgentPod, ContainerStart, NoAgent};
+use crate::model::cilium_version::CiliumVersion;
 use crate::model::names::NodeName;
-use crate::model::release::Release;
 
 /// The known agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) struct Agents {
     /// Their Pods by node; each node has at least one, in the order of their names. Or why they have not been listed.
     pods: Result<BTreeMap<NodeName, Vec<AgentPod>>, String>,
     /// The version that all of them run, if an administrator vouches for it.
-    vouched: Option<Release>,
+    vouched: Option<CiliumVersion>,
 }
 
 impl Default for Agents {
@@ -103,7 +103,7 @@ impl Agents {
 
     /// The versions of the agents that may run on a node; `None` for an unknown version. Empty if no agent is known to
     /// run there.
-    pub(super) fn releases_on(&self, node: &NodeName) -> impl Iterator<Item = Option<Release>> {
+    pub(super) fn releases_on(&self, node: &NodeName) -> impl Iterator<Item = Option<CiliumVersion>> {
         let of_pods = self.on(node).map(|pod| pod.release).filter(|_| self.vouched.is_none());
         self.vouched.map(Some).into_iter().chain(of_pods)
     }
@@ -153,10 +153,10 @@ mod tests {
     fn known(pods: &[AgentPod]) -> String {
         let mut agents = Agents::default();
         agents.observe(AgentNews::Listed(pods.to_vec()));
-        told(&agents)
+        reported(&agents)
     }
 
-    fn told(agents: &Agents) -> String {
+    fn reported(agents: &Agents) -> String {
         match agents.running_on(&"n".into()) {
             Ok(agent) => format!("{} since {}", agent.pod.name, agent.started.at),
             Err(why) => why.to_string(),
@@ -186,20 +186,20 @@ mod tests {
     fn a_later_version_replaces_the_earlier_and_a_deletion_ends_it() {
         let mut agents = Agents::default();
         let n: Changed = Changed::Nodes(["n".into()].into());
-        assert_eq!(told(&agents), "the Pods of Cilium's agents are unknown: they are not listed yet");
+        assert_eq!(reported(&agents), "the Pods of Cilium's agents are unknown: they are not listed yet");
         assert_eq!(agents.observe(AgentNews::Unlisted("forbidden".to_owned())), Changed::Nodes([].into()));
-        assert_eq!(told(&agents), "the Pods of Cilium's agents are unknown: forbidden");
+        assert_eq!(reported(&agents), "the Pods of Cilium's agents are unknown: forbidden");
         let starting = AgentPod { ready: false, ..pod("a") };
         assert_eq!(agents.observe(AgentNews::Listed(vec![starting])), Changed::All);
         assert_eq!(agents.observe(AgentNews::Applied(pod("a"))), n);
-        assert_eq!(told(&agents), "a since 2026-11-22T06:31:33Z");
+        assert_eq!(reported(&agents), "a since 2026-11-22T06:31:33Z");
         assert_eq!(agents.observe(AgentNews::Listed(vec![pod("a")])), Changed::Nodes([].into()));
         agents.observe(AgentNews::Deleted(pod("b")));
         assert_eq!(agents.observe(AgentNews::Deleted(pod("a"))), n);
-        assert_eq!(told(&agents), NONE);
+        assert_eq!(reported(&agents), NONE);
         agents.observe(AgentNews::Applied(pod("a")));
         assert_eq!(agents.observe(AgentNews::Listed(Vec::new())), n);
-        assert_eq!(told(&agents), NONE);
+        assert_eq!(reported(&agents), NONE);
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
         let leaving = AgentPod { deleting: true, ready: false, ..of("1.13.10") };
         agents.observe(AgentNews::Listed(vec![of("1.17.8"), leaving, ended, of("by digest")]));
         assert_eq!(shown(&agents), "1.13.10 1.17.8 unknown");
-        assert_eq!(agents.observe(AgentNews::Vouched(Release::new(1, 20, 2))), Changed::All);
+        assert_eq!(agents.observe(AgentNews::Vouched(CiliumVersion::new(1, 20, 2))), Changed::All);
         assert_eq!(shown(&agents), "1.20.2");
     }
 }

@@ -98,7 +98,7 @@ impl World {
             Request::Read(_) => Next::Own,
         };
         let is_read = matches!(request, Request::Read(_));
-        let taught_nothing = is_read
+        let is_stale_read = is_read
             && matches!(&target, Target::CiliumNode(name)
                 if self.cilium_node(name).is_none() && !self.is_known_absent(name));
         if let Request::Write(Write::CreateClaim(new)) = &request {
@@ -118,7 +118,7 @@ impl World {
                 (Some(cause), _) => serving.pause.lengthen(cause, now),
                 (None, Request::Write(write)) => writes.accepted(write, effect, &mut serving.pause, now),
                 // The world knows that the result is overtaken. The watch will show the change.
-                (None, Request::Read(_)) if taught_nothing => serving.pause.lengthen(Cause::Nothing, now),
+                (None, Request::Read(_)) if is_stale_read => serving.pause.lengthen(Cause::Nothing, now),
                 (None, Request::Read(_)) => {}
             }
             self.mark(&node);

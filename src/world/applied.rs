@@ -109,7 +109,7 @@ struct Applied {
     content: Content,
     at: Duration,
     /// The number of last writes with this content that had no effect or no lasting one.
-    n_in_vain: u32,
+    n_ineffective: u32,
     /// The write as a line for people, once so many are reported.
     line: Option<String>,
 }
@@ -135,24 +135,24 @@ impl Writes {
         let place = self.last.iter().position(|applied| applied.target == target);
         let before = place.map(|place| self.last.swap_remove(place));
         let before = before.filter(|applied| applied.content == content);
-        let n_in_vain = match (before, effect) {
-            (Some(applied), Effect::Shown | Effect::Missing) => applied.n_in_vain.saturating_add(1),
+        let n_ineffective = match (before, effect) {
+            (Some(applied), Effect::Shown | Effect::Missing) => applied.n_ineffective.saturating_add(1),
             (None, Effect::Missing) => 1,
             (None, Effect::Shown) => 0,
         };
-        if n_in_vain == 0 {
+        if n_ineffective == 0 {
             pause.end();
         } else {
-            pause.lengthen_in_vain(n_in_vain, now);
+            pause.lengthen_ineffective(n_ineffective, now);
         }
-        let line = (n_in_vain >= REPORTED_FROM).then(|| write.to_string());
-        let applied = Applied { target, content, at: now.uptime, n_in_vain, line };
+        let line = (n_ineffective >= REPORTED_FROM).then(|| write.to_string());
+        let applied = Applied { target, content, at: now.uptime, n_ineffective, line };
         let end = self.last.len();
         short_list::insert(&mut self.last, end, applied);
     }
 
     /// The objects that do not keep our writes, each with the write as a line for people.
-    pub(super) fn in_vain(&self, now: Now) -> impl Iterator<Item = (&Target, &str)> {
+    pub(super) fn ineffective(&self, now: Now) -> impl Iterator<Item = (&Target, &str)> {
         let remembered = self.last.iter().filter(move |applied| applied.is_remembered(now));
         remembered.filter_map(|applied| Some((&applied.target, applied.line.as_deref()?)))
     }

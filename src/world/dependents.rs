@@ -84,7 +84,7 @@ impl World {
         let of_name = claims.filter(|claim| {
             let carrier = self.carrier(&claim.node);
             let reader = self.reader_of(&claim.node);
-            carrier.is_some_and(|carrier| reader.carried_under(carrier, claim).as_ref() == Some(name))
+            carrier.is_some_and(|carrier| reader.pool_name_on(carrier, claim).as_ref() == Some(name))
         });
         nodes.extend(of_name.map(|claim| claim.node.clone()));
         self.mark_nodes(nodes);

@@ -10,11 +10,11 @@ use super::agenda::Agenda;
 use super::agents::Agents;
 use super::definitions::Definitions;
 use super::failures::Failures;
-use super::looks::Looks;
 use super::node_configs::NodeConfigs;
 use super::node_entries::NodeEntries;
 use super::pace::Pace;
 use super::pod_ip_pools::PodIpPools;
+use super::route_schedule::RouteSchedule;
 use super::speakers::Speakers;
 use super::unreadable::UnreadableObjects;
 use super::waiting::Waiting;
@@ -183,7 +183,7 @@ impl Gathering {
             definitions: self.definitions,
             pace: Pace::default(),
             exporter: None,
-            looks: Looks::default(),
+            looks: RouteSchedule::default(),
             speakers: Speakers::default(),
             agents: self.agents.take().map(|agents| *agents).unwrap_or_default(),
             pod_ip_pools: self.pod_ip_pools.take().map(|pools| *pools).unwrap_or_default(),

@@ -241,8 +241,8 @@ impl Gobgp {
                     self.apply(change);
                 }
                 for (change, why) in refused {
-                    let (told, pause) = self.refused.entry(change.prefix()).or_default();
-                    *told = why;
+                    let (reported, pause) = self.refused.entry(change.prefix()).or_default();
+                    *reported = why;
                     pause.lengthen(Cause::Nothing, now);
                 }
                 match failure {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::World;
-use crate::model::agent::{Look, PodsOnNode};
+use crate::model::agent::{PodSnapshot, PodsOnNode};
 use crate::model::carrier::Carrier;
 use crate::model::names::NodeName;
 use crate::model::revision::AnyRevision;
@@ -18,13 +18,13 @@ use crate::net::cidr::Cidr;
 impl World {
     /// The result of the last read of a node's Pods.
     #[must_use]
-    pub fn look(&self, node: &NodeName) -> Option<&Look> {
+    pub fn look(&self, node: &NodeName) -> Option<&PodSnapshot> {
         self.remembered(node)?.look.as_deref()
     }
 
     /// The same, if it was read after this version of the node's carrier was known.
     #[must_use]
-    pub fn look_after(&self, carrier: Carrier<'_>) -> Option<&Look> {
+    pub fn look_after(&self, carrier: Carrier<'_>) -> Option<&PodSnapshot> {
         self.look(carrier.name()).filter(|look| look.after == carrier.revision())
     }
 
@@ -42,6 +42,6 @@ impl World {
             let is_listed = |address: IpAddr| self.reader().n_used_in(carrier, Cidr::single(address)) > 0;
             unlisted.extend(pods.holders.keys().copied().filter(|address| !is_listed(*address)));
         }
-        self.remember_of(node).look = Some(Box::new(Look { after, at: now.uptime, found, unlisted }));
+        self.remember_of(node).look = Some(Box::new(PodSnapshot { after, at: now.uptime, found, unlisted }));
     }
 }

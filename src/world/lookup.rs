@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{KnownClaim, LostClaim, Remembered, RunningAgent, Serving, World, readable};
+use super::{KnownClaim, LostClaim, NodeProgress, Remembered, RunningAgent, World, readable};
 use crate::ledger::{Ledger, Occupant};
+use crate::model::address_class::AddressClass;
 use crate::model::agent::{AgentPod, NoAgent};
 use crate::model::carrier::{Carrier, FormerCarrier};
+use crate::model::cilium_version::CiliumVersion;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
@@ -14,9 +16,7 @@ use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject, Unreadable};
 use crate::model::outcome::Presence;
 use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS, Pool};
-use crate::model::release::Release;
 use crate::model::revision::{AnyRevision, Revision, Store};
-use crate::model::share::Share;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -87,13 +87,13 @@ impl World {
         self.selection_of(node).iter().filter_map(|name| self.pool(name))
     }
 
-    /// The pools of a node that give blocks of this share, in the same order.
+    /// The pools of a node that give blocks of this class, in the same order.
     pub fn pools_for<'a, 'b>(
         &'a self,
         node: &NodeName,
-        share: &'b Share,
+        class: &'b AddressClass,
     ) -> impl Iterator<Item = &'a Pool> + use<'a, 'b> {
-        let name = share.pod_ip_pool.as_ref();
+        let name = class.pod_ip_pool.as_ref();
         let reader = self.reader_of(node);
         self.pools_of(node).filter(move |pool| reader.pod_ip_pool_of(pool) == name)
     }
@@ -207,7 +207,7 @@ impl World {
         let is_of_earlier = self.node(node).is_some_and(|node| node.uid != claim.node_uid);
         let may_have_cooled = is_of_earlier && !lost.was_seen;
         self.has_node(node) && !may_have_cooled
-            || self.carrier(node).is_some_and(|carrier| self.reader.carries(carrier, lost.cidr))
+            || self.carrier(node).is_some_and(|carrier| self.reader.lists(carrier, lost.cidr))
     }
 
     /// The memory of the carrier before the present one, if this process saw it.
@@ -386,7 +386,7 @@ impl World {
 
     /// How a node is being served.
     #[must_use]
-    pub fn serving(&self, node: &NodeName) -> Option<&Serving> {
+    pub fn serving(&self, node: &NodeName) -> Option<&NodeProgress> {
         self.remembered(node).map(|remembered| &remembered.serving)
     }
 
@@ -410,7 +410,7 @@ impl World {
     /// The support of a node's agents, and their version. Of several that may run there the weakest counts: in an
     /// upgrade both the old and the new one may run.
     #[must_use]
-    pub fn support(&self, node: &NodeName) -> (Support, Option<Release>) {
+    pub fn support(&self, node: &NodeName) -> (Support, Option<CiliumVersion>) {
         let releases = self.agents.releases_on(node);
         let weakest = releases.map(|release| (self.reader.support(release), release)).min();
         weakest.unwrap_or_else(|| (self.reader.support(None), None))
@@ -430,19 +430,19 @@ impl World {
     #[must_use]
     pub fn is_served(&self, name: &NodeName) -> bool {
         // Until such a block is removed, the agent serves pods from it.
-        let is_going = |claim: &Claim| {
+        let is_terminating = |claim: &Claim| {
             self.reader.traits().removes_with_query && claim.is_reclaimed() && self.must_leave(claim)
         };
         let Some(carrier) = self.carrier(name) else { return false };
-        self.claims_of(name)
-            .map(|known| &known.claim)
-            .any(|claim| (claim.is_published_state() || is_going(claim)) && self.offers_from(carrier, claim))
+        self.claims_of(name).map(|known| &known.claim).any(|claim| {
+            (claim.is_published_state() || is_terminating(claim)) && self.offers_from(carrier, claim)
+        })
     }
 
     /// Whether the carrier lists the block of a claim, and its agent can give addresses of it.
     fn offers_from(&self, carrier: Carrier<'_>, claim: &Claim) -> bool {
         let reader = self.reader_of(carrier.name());
-        reader.carries(carrier, claim.cidr) && reader.n_published_in(carrier, claim.cidr) > 0
+        reader.lists(carrier, claim.cidr) && reader.n_published_in(carrier, claim.cidr) > 0
     }
 
     /// Whether the carrier of a node has a block under the name of a Pod IP pool, so its first grant is over.
@@ -452,7 +452,7 @@ impl World {
         self.claims_of(name).map(|known| &known.claim).any(|claim| {
             claim.is_published_state()
                 && self.offers_from(carrier, claim)
-                && reader.carried_under(carrier, claim).as_ref() == pod_ip_pool
+                && reader.pool_name_on(carrier, claim).as_ref() == pod_ip_pool
         })
     }
 

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use super::applied::Writes;
 use super::pause::Pause;
-use crate::model::agent::{Look, UseWriter};
+use crate::model::address_class::AddressClass;
+use crate::model::agent::{PodSnapshot, UseWriter};
 use crate::model::carrier::FormerCarrier;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::outcome::Presence;
-use crate::model::plan::{Lasting, NodePlan, Scope, Unmet};
+use crate::model::plan::{Coverage, NodePlan, TimedState, Unmet};
 use crate::model::revision::Revision;
-use crate::model::share::Share;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -48,13 +48,13 @@ pub struct LostClaim {
 
 /// How a node is being served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Serving {
+pub struct NodeProgress {
     /// When the last patch of its carrier was sent.
     pub last_patch: Option<Duration>,
     /// How long it waits because its writes are not applied.
     pub pause: Pause,
     /// The lasting states that its last plans found, each with its start.
-    pub lasting: Vec<(Lasting, Duration)>,
+    pub lasting: Vec<(TimedState, Duration)>,
     /// When a block of it that was leaving was last kept.
     pub last_kept: Option<Duration>,
     /// How often in a row a removed block was kept, because its agent or a pod kept using it.
@@ -67,17 +67,19 @@ pub struct Serving {
     pub waits_since: Option<Duration>,
 }
 
-impl Serving {
+impl NodeProgress {
     /// Since when this state has lasted.
     #[must_use]
-    pub fn since(&self, lasting: Lasting) -> Option<Duration> {
+    pub fn since(&self, lasting: TimedState) -> Option<Duration> {
         self.lasting.iter().find(|(of, _)| *of == lasting).map(|(_, since)| *since)
     }
 
     /// Takes in the lasting states that a plan found, as far as it looked.
     pub(super) fn note_lasting(&mut self, plan: &NodePlan, now: Duration) {
-        self.lasting.retain(|(lasting, _)| plan.lasting.contains(lasting) || (plan.scope != Scope::Whole));
-        let found = plan.lasting.iter().filter(|found| plan.scope == Scope::Whole || found.is_seen_early());
+        self.lasting
+            .retain(|(lasting, _)| plan.lasting.contains(lasting) || (plan.coverage != Coverage::Full));
+        let found =
+            plan.lasting.iter().filter(|found| plan.coverage == Coverage::Full || found.is_seen_early());
         for found in found {
             if self.since(*found).is_none() {
                 self.lasting.push((*found, now));
@@ -91,15 +93,15 @@ impl Serving {
         self.unmet.clone_from(&plan.unmet);
         if !plan.unmet.is_empty() {
             self.waits_since.get_or_insert(now);
-        } else if plan.scope == Scope::Whole && plan.requests().is_empty() && !plan.is_stopped() {
+        } else if plan.coverage == Coverage::Full && plan.requests().is_empty() && !plan.is_stopped() {
             self.waits_since = None;
         }
     }
 
-    /// The shares for which it asks for a block that no pool of its node has.
-    pub fn waits_for(&self) -> impl Iterator<Item = &Share> {
+    /// The classes for which it asks for a block that no pool of its node has.
+    pub fn waits_for(&self) -> impl Iterator<Item = &AddressClass> {
         self.unmet.iter().filter_map(|unmet| match unmet {
-            Unmet::NoCapacity(share) => Some(share),
+            Unmet::NoCapacity(class) => Some(class),
             Unmet::AtLimit(_) => None,
         })
     }
@@ -116,7 +118,7 @@ impl Serving {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Remembered {
     /// How it is being served.
-    pub(super) serving: Serving,
+    pub(super) serving: NodeProgress,
     /// The last writes to its objects.
     pub(super) writes: Writes,
     /// The result of the last read of its Node since the watch last showed it.
@@ -136,7 +138,7 @@ pub(super) struct Remembered {
     /// The last answer of its agent to a usage query.
     pub(super) answered: Option<Answered>,
     /// The result of the last read of its Pods.
-    pub(super) look: Option<Box<Look>>,
+    pub(super) look: Option<Box<PodSnapshot>>,
 }
 
 /// The answer of an agent.

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use super::{World, readable};
+use crate::model::address_class::AddressClass;
+use crate::model::cilium_version::CiliumVersion;
 use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::pod_ip_pool::{Misfit, PodIpPool};
 use crate::model::pool::Pool;
-use crate::model::release::Release;
-use crate::model::share::Share;
 
 impl World {
     /// The CiliumPodIPPool of a name, or why it is unknown whether one exists.
@@ -29,12 +29,12 @@ impl World {
         readable(&self.pools).filter(move |pool| self.gives_under(pool, name))
     }
 
-    /// Why a node gets no blocks of a share although pools have them: the CiliumPodIPPool of their name does not fit,
+    /// Why a node gets no blocks of a class although pools have them: the CiliumPodIPPool of their name does not fit,
     /// and that would harm its agent. The node keeps its present blocks.
     #[must_use]
-    pub fn harmful_misfit(&self, node: &NodeName, share: &Share, of_blocks: u8) -> Option<Misfit> {
-        let object = self.pod_ip_pools.get(share.pod_ip_pool.as_ref()?).ok()?;
-        let misfit = Misfit::of(object, share.family, of_blocks)?;
+    pub fn harmful_misfit(&self, node: &NodeName, class: &AddressClass, of_blocks: u8) -> Option<Misfit> {
+        let object = self.pod_ip_pools.get(class.pod_ip_pool.as_ref()?).ok()?;
+        let misfit = Misfit::of(object, class.family, of_blocks)?;
         let reader = self.reader_of(node);
         let mut releases = self.agents.releases_on(node).peekable();
         let is_harmed = if releases.peek().is_none() {
@@ -48,9 +48,9 @@ impl World {
     /// Whether a misfit matters to an agent of these nodes. Agents of unknown version count only if no version is
     /// known.
     pub fn is_minded<'a>(&self, nodes: impl Iterator<Item = &'a NodeName>, misfit: Misfit) -> bool {
-        let mut known: BTreeSet<Release> = BTreeSet::new();
+        let mut known: BTreeSet<CiliumVersion> = BTreeSet::new();
         for node in nodes {
-            let releases: Vec<Release> = self.agents.releases_on(node).flatten().collect();
+            let releases: Vec<CiliumVersion> = self.agents.releases_on(node).flatten().collect();
             let own = self.node_configs.of(node);
             if own
                 .is_some_and(|own| releases.iter().any(|release| own.misfit_matters(misfit, Some(*release))))

@@ -27,7 +27,6 @@ pub mod gobgp;
 mod index;
 mod joined;
 mod look;
-mod looks;
 mod lookup;
 mod memory;
 mod misfits;
@@ -39,6 +38,7 @@ mod pod_ip_pools;
 mod progress;
 mod publishers;
 mod reclaim;
+mod route_schedule;
 mod routed;
 mod routes;
 mod selection;
@@ -75,14 +75,14 @@ use applied::Writes;
 use definitions::Definitions;
 use exporter::Exporter;
 use failures::{Failures, Waiter};
-use looks::Looks;
-pub use memory::{KnownClaim, LostClaim, Serving};
+pub use memory::{KnownClaim, LostClaim, NodeProgress};
 use memory::{NodeRead, Remembered, SeenCooling, SeenRemaining, Sent};
 use node_configs::NodeConfigs;
 use node_entries::NodeEntries;
 use pace::Pace;
 use pause::Pause;
 use pod_ip_pools::PodIpPools;
+use route_schedule::RouteSchedule;
 use speakers::Speakers;
 use unreadable::UnreadableObjects;
 use waiting::Waiting;
@@ -145,7 +145,7 @@ pub struct World {
     /// The way in which routes are announced, if they are.
     exporter: Option<Exporter>,
     /// When the routes of all nodes are decided.
-    looks: Looks,
+    looks: RouteSchedule,
     /// The known objects that make Cilium announce blocks too.
     speakers: Speakers,
     /// The definitions of pools and claims.

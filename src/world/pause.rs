@@ -50,8 +50,8 @@ impl Pause {
 
     /// A write was applied, and is one of `n_in_vain` in a row without lasting effect. The wait is that after so many
     /// failures without news.
-    pub(super) fn lengthen_in_vain(&mut self, n_in_vain: u32, now: Now) {
-        self.failures = self.failures.max(n_in_vain.saturating_sub(1));
+    pub(super) fn lengthen_ineffective(&mut self, n_ineffective: u32, now: Now) {
+        self.failures = self.failures.max(n_ineffective.saturating_sub(1));
         self.lengthen(Cause::Nothing, now);
     }
 

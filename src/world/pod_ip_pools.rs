@@ -21,11 +21,11 @@ pub(super) struct PodIpPools {
 }
 
 /// Why they are unknown before the first news.
-const NOT_TOLD: &str = "they are not listed yet";
+const NOT_REPORTED: &str = "they are not listed yet";
 
 impl Default for PodIpPools {
     fn default() -> Self {
-        Self { known: Err(NOT_TOLD.to_owned()), position: None }
+        Self { known: Err(NOT_REPORTED.to_owned()), position: None }
     }
 }
 
@@ -81,7 +81,7 @@ impl PodIpPools {
 
     /// Whether there was any news of them.
     pub(super) fn are_known(&self) -> bool {
-        self.known != Err(NOT_TOLD.to_owned())
+        self.known != Err(NOT_REPORTED.to_owned())
     }
 
     /// The object of a name, or why it is unknown.

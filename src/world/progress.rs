@@ -10,6 +10,7 @@ use super::node_entries::NodeEntry;
 use super::pause::Pause;
 use super::{Remembered, SeenCooling, Sent, Waiter, World};
 use crate::ledger::Occupant;
+use crate::model::address_class::AddressClass;
 use crate::model::claim::{ClaimState, Reason};
 use crate::model::leadership::Leadership;
 use crate::model::names::{NodeName, PoolName};
@@ -18,7 +19,6 @@ use crate::model::request::{
     BumpVersion, ClaimChange, ClaimUpdate, Publication, QueryStep, Read, Request, Target, UsageQuery,
     Withdrawal, WithdrawalStep, Write,
 };
-use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 
@@ -30,10 +30,10 @@ impl World {
     }
 
     /// The objects that do not keep our accepted writes, each with the write as a line for people.
-    pub fn written_in_vain(&self, now: Now) -> impl Iterator<Item = (&Target, &str)> {
+    pub fn ineffective_writes(&self, now: Now) -> impl Iterator<Item = (&Target, &str)> {
         let of_nodes = self.entries.iter().map(|(_, entry)| &entry.remembered.writes);
         let of_pools = self.pool_writes.values().map(|(_, writes)| writes);
-        of_nodes.chain(of_pools).flat_map(move |writes| writes.in_vain(now))
+        of_nodes.chain(of_pools).flat_map(move |writes| writes.ineffective(now))
     }
 
     /// Whether a request is in flight for this node or about one of its claims, lost or not. Also whether an answer
@@ -141,16 +141,16 @@ impl World {
     /// Whether a node lacks only a part of its first grant under a name. Its pools have the rest, but it does not claim
     /// that alone.
     fn lacks_the_rest(&self, node: &NodeName, unmet: &Unmet) -> bool {
-        let share = unmet.share();
+        let class = unmet.class();
         let serving = self.serving(node);
         let has = |family: &Family| {
-            let other = Share { family: *family, ..share.clone() };
+            let other = AddressClass { family: *family, ..class.clone() };
             let mut unmet = serving.into_iter().flat_map(|serving| &serving.unmet);
-            unmet.all(|unmet| *unmet.share() != other)
+            unmet.all(|unmet| *unmet.class() != other)
                 && self.pools_for(node, &other).any(|pool| self.gives_out_of(pool, *family))
         };
-        !self.is_served_under(node, share.pod_ip_pool.as_ref())
-            && self.reader_of(node).families().iter().filter(|family| **family != share.family).any(has)
+        !self.is_served_under(node, class.pod_ip_pool.as_ref())
+            && self.reader_of(node).families().iter().filter(|family| **family != class.family).any(has)
     }
 
     /// The node has asked all of its pools for its shortage, or would ask them as soon as it may.
@@ -159,17 +159,17 @@ impl World {
         let unmet = || self.serving(&plan.node).into_iter().flat_map(|serving| &serving.unmet);
         let is_at_limit = !is_served && unmet().any(|unmet| matches!(unmet, Unmet::AtLimit(_)));
         let is_incomplete = unmet().any(|unmet| self.lacks_the_rest(&plan.node, unmet));
-        let looks_on = is_at_limit || is_incomplete;
-        let shares = unmet().filter(|unmet| match unmet {
+        let is_passive_waiter = is_at_limit || is_incomplete;
+        let classes = unmet().filter(|unmet| match unmet {
             Unmet::NoCapacity(_) => true,
             // Blocks with few addresses may have exhausted its limit in the first grant. Others may offer more.
             Unmet::AtLimit(_) => !is_served,
         });
-        let sources = shares.map(Unmet::share).flat_map(|share| {
-            self.pools_for(&plan.node, share).map(|pool| (pool.name.clone(), share.family))
+        let sources = classes.map(Unmet::class).flat_map(|class| {
+            self.pools_for(&plan.node, class).map(|pool| (pool.name.clone(), class.family))
         });
         let sources = sources.collect();
-        self.waiting.set(self.place_of(&plan.node), sources, looks_on);
+        self.waiting.set(self.place_of(&plan.node), sources, is_passive_waiter);
         let ledger = &self.ledger;
         self.waiting.retain_offers(|(pool, family), region| ledger.has_free_in(pool, *family, region));
     }
@@ -289,7 +289,7 @@ impl World {
     fn is_removed_without_drain(&self, cidr: Cidr) -> bool {
         let Some(claim) = self.claim(cidr).map(|known| &known.claim) else { return false };
         self.reader.traits().removes_with_query
-            && self.carrier(&claim.node).is_some_and(|carrier| self.reader.carries(carrier, cidr))
+            && self.carrier(&claim.node).is_some_and(|carrier| self.reader.lists(carrier, cidr))
     }
 
     /// The reads that are due because a list lacks claims that only an answer has shown.

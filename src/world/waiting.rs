@@ -49,9 +49,9 @@ struct Offer {
 
 impl Waiting {
     /// The node has asked these pools in vain. It was the turn of this node, so none of them is offered to it again.
-    pub(super) fn set(&mut self, place: Place, sources: BTreeSet<Source>, looks_on: bool) {
+    pub(super) fn set(&mut self, place: Place, sources: BTreeSet<Source>, is_passive_waiter: bool) {
         self.forget(&place.node);
-        if looks_on {
+        if is_passive_waiter {
             self.passive_waiters.insert(place.node.clone());
         }
         if sources.is_empty() {

@@ -34,12 +34,17 @@ pub(crate) async fn create_agent_pod(rig: &Rig, name: &str, node: &str, release:
 }
 
 /// Returns when the answer at this path has all of these parts.
-pub(crate) async fn wait_told(rig: &Rig, controller: &Controller, path: &str, parts: &[&str]) -> Result<()> {
-    let tells = |answer: &Result<(u16, String)>| {
+pub(crate) async fn wait_reported(
+    rig: &Rig,
+    controller: &Controller,
+    path: &str,
+    parts: &[&str],
+) -> Result<()> {
+    let reports = |answer: &Result<(u16, String)>| {
         Ok(answer.as_ref().is_ok_and(|(_, text)| parts.iter().all(|part| text.contains(part))))
     };
     let what = format!("{path} to tell {parts:?}");
-    rig.control_plane.alarm.over(controller.wait_answer(path, &what, SOON, tells)).await
+    rig.control_plane.alarm.over(controller.wait_answer(path, &what, SOON, reports)).await
 }
 
 /// Reports the agent that has started this often before.
@@ -50,7 +55,7 @@ pub(crate) async fn report(rig: &Rig, name: &str, n_restarts: u32, health: Healt
 /// Returns when the one node of the cluster is in this state of use.
 async fn wait_use(rig: &Rig, controller: &Controller, state: &str) -> Result<()> {
     let line = format!("cilium_node_ipam_node_use{{state=\"{state}\"}} 1");
-    wait_told(rig, controller, "/metrics", &[&line]).await
+    wait_reported(rig, controller, "/metrics", &[&line]).await
 }
 
 /// A `released` entry exists while an agent restarts. The agent removes the entry and writes an empty `used` in the

@@ -551,12 +551,12 @@ async fn says_who_leads(rig: &Rig) -> Result<()> {
     let plane = &rig.control_plane;
     replica(rig, &["run"]).await?;
     // The Lease shows the write when it is renewed.
-    let tells_of_write = async || {
+    let reports_write = async || {
         let object = ask(plane, &["status", "-o", "json"]).await?.json()?;
         ensure!(object["controller"]["replicas"] == json!({"all": 1, "ready": 1}), "{object}");
         Ok(object["controller"]["lastWrite"].is_string())
     };
-    rig.cluster.wait_until("the time of the last write", SOON, tells_of_write).await?;
+    rig.cluster.wait_until("the time of the last write", SOON, reports_write).await?;
     let status = ask(plane, &["status"]).await?;
     let begin = format!("controller  {}, 1 of 1 replica ready, ", env!("CARGO_PKG_VERSION"));
     ensure!(status.text.starts_with(&begin), "{}", status.text);

@@ -19,14 +19,14 @@ const SINCE: Timestamp = Timestamp::constant(1_795_230_000, 123_000_000);
 
 fn made(cidr: &str) -> NodeIPBlock {
     let cidr: Cidr = cidr.parse().unwrap();
-    let withheld: AddressSet = [cidr.first_address(), cidr.last_address()].into_iter().collect();
+    let excluded: AddressSet = [cidr.first_address(), cidr.last_address()].into_iter().collect();
     new_claim(&NewClaim {
         cidr,
         pool: "beijing".into(),
         node: "node-7".into(),
         node_uid: "n1".into(),
         pod_ip_pool: None,
-        withheld,
+        excluded,
         created_for: Some("c1".into()),
         since: SINCE,
     })
@@ -48,7 +48,7 @@ async fn a_new_claim_is_accepted_found_and_read_back() -> anyhow::Result<()> {
         let claim = Claim::try_from(&created)?;
         assert_eq!(claim.cidr.to_string(), text);
         assert_eq!((claim.state, claim.since), (ClaimState::Held, SINCE));
-        assert_eq!(claim.withheld.len(), 2);
+        assert_eq!(claim.excluded.len(), 2);
         assert_eq!(claim.created_for, Some("c1".into()));
 
         let again = api.create(&PostParams::default(), &made(text)).await;

@@ -113,11 +113,11 @@ async fn files_get_the_verdict_of_kubectl() {
             .output()
             .unwrap();
         let output = String::from_utf8_lossy(&[ours.stdout, ours.stderr].concat()).into_owned();
-        let is_as_told = match says {
+        let is_as_reported = match says {
             Some(part) => output.contains(part),
             None => output.contains(" 0 problems found, 0 warnings"),
         };
-        if judged.is_ok() != ours.status.success() || !is_as_told {
+        if judged.is_ok() != ours.status.success() || !is_as_reported {
             wrong.push(format!("{name}: kubectl: {judged:?}\n{output}"));
         }
     }

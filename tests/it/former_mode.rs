@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 
-use crate::agent_pods::{create_agent_pod, report, wait_told};
+use crate::agent_pods::{create_agent_pod, report, wait_reported};
 use crate::multi_pool::SLOW;
 use crate::scene::{PROMPT, SOON, ask};
 use crate::support::agent::{Agent, Make, Release, Settings};
@@ -55,7 +55,7 @@ async fn pods_outlive_the_change(release: Release, families: Families) -> Result
         let pool = PoolSpec::new("p").ipv4(26, &["10.1.0.0/24"]).ipv6(122, &["fd00:1::/112"]);
         rig.cluster.create_pool(&pool).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
-        wait_told(rig, &controller, "/metrics", &["cilium_node_ipam_findings{kind=\"FormerMode\"} 1"])
+        wait_reported(rig, &controller, "/metrics", &["cilium_node_ipam_findings{kind=\"FormerMode\"} 1"])
             .await?;
         offers_nothing(rig)?;
 
@@ -64,7 +64,7 @@ async fn pods_outlive_the_change(release: Release, families: Families) -> Result
         agent.stop().await?;
         agent.start()?;
         report(rig, POD, 1, Health::Starting).await?;
-        wait_reported(rig, "would lose their network: default/web").await?;
+        wait_finding(rig, "would lose their network: default/web").await?;
         offers_nothing(rig)?;
 
         // The way back loses nothing.
@@ -112,7 +112,7 @@ async fn served_by_operator(rig: &Rig, release: Release) -> Result<Agent> {
 }
 
 /// Returns when an event of the Node has these words.
-async fn wait_reported(rig: &Rig, words: &str) -> Result<()> {
+async fn wait_finding(rig: &Rig, words: &str) -> Result<()> {
     let has_event = async || {
         let events = kubectl(&rig.control_plane, &["get", "events", "-A", "-o", "json"]).await?;
         Ok(events.contains(words))

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::agent_pods::wait_told;
+use crate::agent_pods::wait_reported;
 use crate::operator::wait_events;
 use crate::scene::{PROMPT, SOON, join, nodes, wait_claims_carried, wait_ready, wait_status};
 use crate::support::control_plane::Options;
@@ -70,7 +70,7 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
         .await?;
         let gauges =
             ["writes", "reclaim"].map(|switch| format!("cilium_node_ipam_frozen{{switch=\"{switch}\"}} 1\n"));
-        wait_told(rig, &controller, "/metrics", &gauges.each_ref().map(String::as_str)).await?;
+        wait_reported(rig, &controller, "/metrics", &gauges.each_ref().map(String::as_str)).await?;
 
         // It sees the node and does nothing for it, and neither does the next process.
         let late = join(rig, &nodes("late", 1)).await?;

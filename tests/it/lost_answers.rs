@@ -136,13 +136,13 @@ async fn lost_answers_lose_no_line_of_the_log() -> Result<()> {
         // Of patches of the claim both: to Releasing and to Cooling.
         .map(|(verb, kind)| proxy.plant(Requests::new(verb, kind), Fault::AnswerLost, Often::Times(2)));
 
-        let told = |step: &str| format!("{step} node=n000 pool=\"p\" block=");
+        let reported = |step: &str| format!("{step} node=n000 pool=\"p\" block=");
         let mut fleet = Fleet::new(rig);
         let names = Fleet::names(0..2);
         fleet.join(&names).await?;
         fleet.wait_ready(SOON).await?;
         // Before that is settled, it would be found deleted.
-        controller.wait_logged(&told("Published"), SOON).await?;
+        controller.wait_logged(&reported("Published"), SOON).await?;
         fleet.leave(&names[..1]).await?;
         fleet.wait_gone(&names[..1], SOON).await?;
         fleet.wait_all_cooled(SOON).await?;
@@ -152,11 +152,11 @@ async fn lost_answers_lose_no_line_of_the_log() -> Result<()> {
         }
         ensure!(planted[3].fired() > 0, "{}", planted[3]);
         for step in ["Releasing", "Cooling", "Freed"] {
-            controller.wait_logged(&told(step), SOON).await?;
+            controller.wait_logged(&reported(step), SOON).await?;
         }
         let log = std::fs::read_to_string(controller.log())?;
         for step in ["Claimed", "Published", "Releasing", "Cooling", "Freed"] {
-            ensure!(log.matches(&told(step)).count() == 1, "{step}:\n{log}");
+            ensure!(log.matches(&reported(step)).count() == 1, "{step}:\n{log}");
         }
         ensure!(
             log.contains("no answer to the update of the claim; read the claim instead"),

@@ -43,8 +43,9 @@ async fn a_malformed_cilium_node_stops_that_node_only() -> Result<()> {
         let log = std::fs::read_to_string(controller.log())?;
         for (name, ..) in oddities() {
             ensure!(rig.cluster.claims_of(name).is_empty(), "{name} got a block");
-            let told = log.lines().any(|line| line.contains("MalformedCiliumNode") && line.contains(name));
-            ensure!(told, "the log does not tell of {name}:\n{log}");
+            let reported =
+                log.lines().any(|line| line.contains("MalformedCiliumNode") && line.contains(name));
+            ensure!(reported, "the log does not tell of {name}:\n{log}");
         }
         let after = versions(rig, &[Kind::CiliumNode]).await?;
         ensure!(before.is_subset(&after), "a malformed CiliumNode was written");

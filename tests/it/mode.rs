@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::agent_pods::{create_agent_pod, delete_at_once, wait_told};
+use crate::agent_pods::{create_agent_pod, delete_at_once, wait_reported};
 use crate::scene::{SOON, cilium_node, join, nodes, versions, wait_claims_carried, wait_ready, wait_status};
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, dry_run};
@@ -165,14 +165,15 @@ async fn an_agent_that_is_too_old_is_served_and_reported_until_it_is_upgraded() 
         rig.cluster.wait_published("n0", "a block", SOON, |seen| seen.pod_cidrs.len() == 1).await?;
         let agents = r#"cilium_node_ipam_agents{support="outdated",release="1.13"} 1"#;
         let findings = |n: u8| format!(r#"cilium_node_ipam_findings{{kind="UnsupportedCilium"}} {n}"#);
-        wait_told(rig, &controller, "/metrics", &[agents, &findings(1)]).await?;
-        wait_told(rig, &controller, "/readyz", &["ok\n", "older than 1.14.2", "1 node, n0 (1.13.5)"]).await?;
+        wait_reported(rig, &controller, "/metrics", &[agents, &findings(1)]).await?;
+        wait_reported(rig, &controller, "/readyz", &["ok\n", "older than 1.14.2", "1 node, n0 (1.13.5)"])
+            .await?;
 
         // The new one comes before the old one is gone.
         create_agent_pod(rig, "cilium-new", "n0", "1.17.8").await?;
         delete_at_once(rig, "cilium-old").await?;
         let agents = r#"{support="full",release="1.17"} 1"#;
-        wait_told(rig, &controller, "/metrics", &[agents, &findings(0)]).await?;
+        wait_reported(rig, &controller, "/metrics", &[agents, &findings(0)]).await?;
         Ok(controller)
     })
     .await

@@ -19,9 +19,9 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::{Claim, Published};
 
+mod removed;
 mod renamed;
 mod stalled;
-mod taken_off;
 
 /// The number of addresses of a /28 that an agent gives to pods.
 const BLOCK: usize = 14;

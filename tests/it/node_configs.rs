@@ -139,8 +139,8 @@ async fn without_the_right_nodes_are_served_and_it_is_told() -> Result<()> {
         let says_so = |answer: &Result<(u16, String)>| {
             Ok(answer.as_ref().is_ok_and(|(_, text)| text.contains(part) && text.contains(right)))
         };
-        let told = controller.wait_answer("/readyz", "it to name the right", SOON, says_so);
-        rig.control_plane.alarm.over(told).await?;
+        let reported = controller.wait_answer("/readyz", "it to name the right", SOON, says_so);
+        rig.control_plane.alarm.over(reported).await?;
         Ok((controller, agent))
     })
     .await

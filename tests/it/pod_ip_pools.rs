@@ -53,13 +53,13 @@ async fn turn_bgp_on(rig: &Rig) -> Result<()> {
 }
 
 /// Returns when the condition of a pool has this reason.
-pub(crate) async fn wait_told(rig: &Rig, pool: &str, reason: &str) -> Result<()> {
-    let is_told = |status: &Value| {
+pub(crate) async fn wait_reported(rig: &Rig, pool: &str, reason: &str) -> Result<()> {
+    let is_reported = |status: &Value| {
         let conditions = status["conditions"].as_array().into_iter().flatten();
         let mut of_type = conditions.filter(|condition| condition["type"] == "UnfitPodIPPool");
         of_type.any(|condition| condition["reason"] == reason)
     };
-    wait_status(rig, pool, reason, is_told).await.map(drop)
+    wait_status(rig, pool, reason, is_reported).await.map(drop)
 }
 
 /// Returns when a pool no longer has the condition.
@@ -83,9 +83,9 @@ async fn an_object_without_the_family_keeps_blocks_back_until_it_has_it() -> Res
         turn_bgp_on(rig).await?;
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
-        wait_told(rig, "p", "PodIPPoolMissing").await?;
+        wait_reported(rig, "p", "PodIPPoolMissing").await?;
         create(rig, "default", json!({})).await?;
-        wait_told(rig, "p", "PodIPPoolLacksFamily").await?;
+        wait_reported(rig, "p", "PodIPPoolLacksFamily").await?;
 
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         let mut agent = starting(rig, "n")?;
@@ -100,7 +100,7 @@ async fn an_object_without_the_family_keeps_blocks_back_until_it_has_it() -> Res
 
         // Published blocks stay. There may be more than the first one: the agent keeps some addresses in reserve.
         patch(rig, "default", json!({"ipv4": null})).await?;
-        wait_told(rig, "p", "PodIPPoolLacksFamily").await?;
+        wait_reported(rig, "p", "PodIPPoolLacksFamily").await?;
         let has_first = |cidrs: &[String]| cidrs.iter().any(|cidr| cidr == "10.1.0.0/28");
         ensure!(rig.cluster.published("n").is_some_and(|seen| has_first(&seen.pod_cidrs)), "it is gone");
         patch(rig, "default", json!({"ipv4": {"cidrs": ["10.1.0.0/24"], "maskSize": 28}})).await?;
@@ -159,11 +159,11 @@ async fn with_its_flag_the_controller_creates_what_is_missing_and_completes_it()
         insist(rig, has_both).await?;
 
         // A CiliumPodIPPool of another writer is reported and left unchanged.
-        wait_told(rig, "m", "PodIPPoolOtherMaskSize").await?;
+        wait_reported(rig, "m", "PodIPPoolOtherMaskSize").await?;
         let left = api.get("mars").await?;
         ensure!(left.metadata.resource_version == foreign.metadata.resource_version, "{left:?}");
-        let told = pool_status(rig, "m").to_string();
-        ensure!(told.contains("has spec.ipv4.maskSize 26, and the blocks are /28"), "{told}");
+        let reported = pool_status(rig, "m").to_string();
+        ensure!(reported.contains("has spec.ipv4.maskSize 26, and the blocks are /28"), "{reported}");
         Ok((controller, agent))
     })
     .await

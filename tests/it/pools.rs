@@ -49,12 +49,12 @@ fn blocks(rig: &Rig, node: &str) -> Vec<String> {
 /// because it lists the kinds one after the other while the running controller watches them.
 async fn assert_nothing_moves(rig: &Rig) -> Result<()> {
     let mut proposed = dry_run(&rig.control_plane).await?;
-    let is_told = |line: &String| {
+    let is_listed = |line: &String| {
         ["would write the status of ", "would report on the claim of "]
             .iter()
-            .any(|told| line.starts_with(told))
+            .any(|listed| line.starts_with(listed))
     };
-    proposed.retain(|line| !is_told(line));
+    proposed.retain(|line| !is_listed(line));
     ensure!(proposed.is_empty(), "a fresh controller would write:\n{}", proposed.join("\n"));
     Ok(())
 }

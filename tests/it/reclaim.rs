@@ -184,7 +184,7 @@ async fn a_pool_made_by_mistake_is_undone_by_its_deletion() -> Result<()> {
         rig.cluster
             .wait_until("the pool to be gone", LATE, gone)
             .await
-            .context(busy.told(rig, "10.2.0.0/28"))?;
+            .context(busy.reported(rig, "10.2.0.0/28"))?;
         eprintln!("the pool was gone {:?} after the last pod in it", begun.elapsed());
         let nothing = async || Ok(none_of_it("busy") && none_of_it("calm"));
         rig.cluster.wait_until("nothing of it to be left", SOON, nothing).await?;
@@ -213,7 +213,7 @@ async fn the_only_pool_is_deleted_and_every_pod_still_starts() -> Result<()> {
         rig.cluster.delete_pool("p").await?;
         controller.wait_logged("the node needs it, and its other pools have no room", SOON).await?;
         scene
-            .wait_told(
+            .wait_reported(
                 rig,
                 &block,
                 "its node needs it, its agent is not Ready, or it is not its turn yet (?: )",
@@ -300,13 +300,13 @@ async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
         }
         ensure_none(&marks)?;
         let state = scene.claim(rig, &block).map(|claim| claim.state);
-        ensure!(state.as_deref() == Some("Draining"), "{}", scene.told(rig, &block));
+        ensure!(state.as_deref() == Some("Draining"), "{}", scene.reported(rig, &block));
 
         controller
             .wait_logged("the agent lists no address of it, but these pods have one: kube-system/ghost", SOON)
             .await?;
         let unlisted = "pods have addresses of it that the agent does not list (1: kube-system/ghost)";
-        scene.wait_told(rig, &block, unlisted).await?;
+        scene.wait_reported(rig, &block, unlisted).await?;
 
         delete_at_once(rig, GHOST).await?;
         scene.wait_free(rig, &block).await?;
@@ -407,7 +407,7 @@ async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
         let fenced = |seen: &Published| of_block(&seen.pool, cidr).all(|owner| owner == FENCE);
         rig.cluster.wait_published("n", "the fence", LATE, fenced).await?;
         scene
-            .wait_told(
+            .wait_reported(
                 rig,
                 &block,
                 "its agent uses addresses of it (status.ipam.used of the CiliumNode) (1: )",
@@ -415,7 +415,7 @@ async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
             .await?;
         scene.restart(rig).await?;
         scene.agent.release(late[0]).await?;
-        scene.wait_told(rig, &block, "nothing").await?;
+        scene.wait_reported(rig, &block, "nothing").await?;
         scene.wait_free(rig, &block).await?;
         scene.restart(rig).await?;
         wait_claims_carried(rig).await?;

@@ -10,7 +10,7 @@ use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
 
-use crate::agent_pods::wait_told;
+use crate::agent_pods::wait_reported;
 use crate::multi_pool::carried;
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make};
@@ -67,8 +67,8 @@ async fn join(rig: &Rig, node: NodeSpec) -> Result<Agent> {
 }
 
 async fn wait_finding(rig: &Rig, controller: &Controller, count: &str) -> Result<()> {
-    let told = format!("cilium_node_ipam_findings{{kind=\"SecondAllocator\"}} {count}\n");
-    wait_told(rig, controller, "/metrics", &[&told]).await
+    let reported = format!("cilium_node_ipam_findings{{kind=\"SecondAllocator\"}} {count}\n");
+    wait_reported(rig, controller, "/metrics", &[&reported]).await
 }
 
 fn lie_in(cidrs: &BTreeSet<String>, range: &str) -> bool {
@@ -244,8 +244,8 @@ async fn what_an_operator_gave_in_cluster_pool_mode_is_adopted_or_left_alone() -
 
         rig.cluster.create_pool(&pool()).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
-        let told = ["cilium_node_ipam_findings{kind=\"ForeignPodCIDRs\"} 1\n"];
-        wait_told(rig, &controller, "/metrics", &told).await?;
+        let reported = ["cilium_node_ipam_findings{kind=\"ForeignPodCIDRs\"} 1\n"];
+        wait_reported(rig, &controller, "/metrics", &reported).await?;
         let is_adopted = async || Ok(rig.cluster.claims_of("first").len() == 1);
         rig.cluster.wait_until("the block of the first to be claimed", SOON, is_adopted).await?;
         ensure!(rig.cluster.claims_of("second").is_empty(), "a claim was made for the second");

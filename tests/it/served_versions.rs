@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::agent_pods::create_agent_pod;
 use crate::multi_pool::multi_pool;
 use crate::node_configs::{RACK, wait_findings};
-use crate::pod_ip_pools::{self, wait_fits, wait_told};
+use crate::pod_ip_pools::{self, wait_fits, wait_reported};
 use crate::scene::{PROMPT, SOON, cilium_node, insist};
 use crate::support::controller::Controller;
 use crate::support::kubectl::kubectl;
@@ -182,7 +182,7 @@ async fn a_version_that_ends_is_replaced_by_the_one_that_is_served() -> Result<(
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         join(rig, NodeSpec::new("m"), "mars").await?;
         wait_served(rig, "m").await?;
-        wait_told(rig, "venus", "PodIPPoolMissing").await?;
+        wait_reported(rig, "venus", "PodIPPoolMissing").await?;
 
         // Cilium is upgraded.
         POOLS.serve(rig, &[V2ALPHA1, V2]).await?;
@@ -199,7 +199,7 @@ async fn a_version_that_ends_is_replaced_by_the_one_that_is_served() -> Result<(
         POOLS.serve(rig, &[V2ALPHA1]).await?;
         let delete = DeleteParams::default();
         POOLS.api(rig, V2ALPHA1).0.delete("venus", &delete).await?;
-        wait_told(rig, "venus", "PodIPPoolMissing").await?;
+        wait_reported(rig, "venus", "PodIPPoolMissing").await?;
         Ok(controller)
     })
     .await

@@ -20,7 +20,7 @@ use kubeconfig::Target;
 use serde_json::Value;
 
 use crate::controller::client::Clients;
-use crate::controller::contact::Contact;
+use crate::controller::connectivity::Connectivity;
 use crate::controller::lead::Lead;
 
 /// The time limit of one request without --request-timeout.
@@ -49,7 +49,7 @@ impl Access {
         let why = match tokio::time::timeout(first_answer, greet(&first, &server)).await {
             Ok(Ok(())) => {
                 let clients =
-                    Clients::by(&config, timeout, Contact::default(), Lead::unelected(), |config| {
+                    Clients::by(&config, timeout, Connectivity::default(), Lead::unelected(), |config| {
                         client(&config)
                     });
                 return Ok((clients.map_err(unusable)?, server));

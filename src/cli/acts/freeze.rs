@@ -83,7 +83,8 @@ pub fn freeze(args: Freeze) -> anyhow::Result<Verdict> {
         let mut after = found.clone().unwrap_or_default();
         after.data.get_or_insert_default().extend(data.clone());
         let frozen = freeze_of(Some(&after), namespace);
-        let effects: Vec<String> = Switch::ALL.into_iter().filter_map(|switch| frozen.told(switch)).collect();
+        let effects: Vec<String> =
+            Switch::ALL.into_iter().filter_map(|switch| frozen.description(switch)).collect();
         let is_table = args.consent.reads_first(args.cluster.output)?;
         let object = json!({"frozen": effects, "written": true});
         if is_table {

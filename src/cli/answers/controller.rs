@@ -19,7 +19,7 @@ use crate::model::finding::FindingKind;
 use crate::model::freeze::Switch;
 use crate::model::time::Timestamp;
 use crate::publisher::Mode;
-use crate::telemetry::standing::slowness;
+use crate::telemetry::api_health::slowness;
 use crate::view::audit::catalog::{Check, Severity};
 use crate::view::overview::Problem;
 
@@ -87,7 +87,7 @@ impl Controller {
             Mode::Passive(why) => Err(why.clone()),
         };
         let frozen: Vec<String> =
-            Switch::ALL.into_iter().filter_map(|switch| world.freeze().told(switch)).collect();
+            Switch::ALL.into_iter().filter_map(|switch| world.freeze().description(switch)).collect();
         let problem = |kind, severity, message: String| Problem {
             kind,
             severity,

@@ -81,7 +81,7 @@ pub(super) async fn wait<A>(
     limit: Duration,
     look: impl AsyncFn() -> Result<A>,
     verdict: impl Fn(&A) -> Verdict,
-    told: impl Fn(&A) -> String,
+    reported: impl Fn(&A) -> String,
 ) -> Result<A> {
     let began = Instant::now();
     // A limit that no clock can hold is no limit.
@@ -94,7 +94,7 @@ pub(super) async fn wait<A>(
             Err(_) => break,
             Ok(Ok(answer)) if verdict(&answer) == Verdict::Fine => return Ok(answer),
             Ok(Ok(answer)) => {
-                let wrong = told(&answer);
+                let wrong = reported(&answer);
                 if wrong != said {
                     screen::note(format_args!("{}: waiting: {wrong}", program()));
                     said = wrong;

@@ -249,7 +249,7 @@ impl Access {
             Err(error) => return about_server(Err(explained(error, &clients, self).await), &server),
         };
         BrokenInvariant::of(world.check())?;
-        let now = clients.contact.clock.now();
+        let now = clients.connectivity.clock.now();
         Ok(Gathered { clients, world, now })
     }
 
@@ -259,7 +259,7 @@ impl Access {
         let (clients, server) = self.clients().await?;
         let listed = list_readable(&clients, &self.gather_options()).await;
         let (world, unlisted) = about_server(listed, &server)?;
-        let now = clients.contact.clock.now();
+        let now = clients.connectivity.clock.now();
         Ok((Gathered { clients, world, now }, unlisted))
     }
 

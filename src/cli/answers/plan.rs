@@ -117,7 +117,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         }
         let outlook = outlook(&world, &changes, Policy::DEFAULT, now)?;
         args.cluster.print("Plan", fields(object(&outlook)), || text(&args.cluster, &outlook))?;
-        let is_fine = outlook.appearing.is_empty() && outlook.homeless.is_empty();
+        let is_fine = outlook.appearing.is_empty() && outlook.nodes_without_replacement.is_empty();
         Ok(if is_fine { Verdict::Fine } else { Verdict::Found })
     })
 }
@@ -221,7 +221,7 @@ pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<Line> {
     }
     lines.push(Line::default());
     let part = |label: &str, text: &str| Line::labelled(label, LABEL, text);
-    lines.extend(outlook.room.as_ref().map(|room| part("room", &told(room))));
+    lines.extend(outlook.room.as_ref().map(|room| part("room", &description(room))));
     if let Some(FirstFull { percent, pools, n_nodes: _ }) = &outlook.first_full {
         let pools = ten_of(pools);
         let text = format!(
@@ -229,9 +229,9 @@ pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<Line> {
         );
         lines.push(part("use", &text));
     }
-    if !outlook.homeless.is_empty() {
-        let nodes = counted(outlook.homeless.len(), "node");
-        let names = ten_by_number(&outlook.homeless);
+    if !outlook.nodes_without_replacement.is_empty() {
+        let nodes = counted(outlook.nodes_without_replacement.len(), "node");
+        let names = ten_by_number(&outlook.nodes_without_replacement);
         lines.push(part("room", &format!("no pool has a block for {nodes} after the recreation: {names}")));
     }
     lines.extend(outlook.final_effects.iter().map(|effect| part("final", effect)));
@@ -242,7 +242,7 @@ pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<Line> {
     };
     lines.extend(outlook.appearing.iter().map(|found| part("appears", &problem(found))));
     lines.extend(outlook.resolved.iter().map(|found| part("resolved", &problem(found))));
-    if outlook.appearing.is_empty() && outlook.homeless.is_empty() {
+    if outlook.appearing.is_empty() && outlook.nodes_without_replacement.is_empty() {
         lines.push("No problem would appear.".into());
     }
     lines
@@ -263,7 +263,7 @@ fn more(n_rows: usize) -> Option<String> {
     (n_more > 0).then(|| format!("and {n_more} more: -o json shows all"))
 }
 
-fn told(room: &Room) -> String {
+fn description(room: &Room) -> String {
     let pools = ten_of(&room.pools);
     if room.pools.is_empty() {
         "no pool selects a node with these labels".to_owned()
@@ -346,7 +346,7 @@ pub(in crate::cli) fn object(outlook: &Outlook) -> Value {
         "pools": pools.collect::<Vec<_>>(),
         "grants": grants.collect::<Vec<_>>(),
         "departures": departures.collect::<Vec<_>>(),
-        "withoutRoom": outlook.homeless.iter().map(NodeName::as_str).collect::<Vec<_>>(),
+        "withoutRoom": outlook.nodes_without_replacement.iter().map(NodeName::as_str).collect::<Vec<_>>(),
         "room": room,
         "firstFull": first_full,
         "final": outlook.final_effects,

@@ -64,8 +64,8 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
             };
             follow::watch(screen, look, show).await?
         } else if args.wait {
-            let told = |answer: &Answer| counted(answer.wrong().count(), "problem");
-            let answer = follow::wait(args.timeout, look, Answer::verdict, told).await?;
+            let reported = |answer: &Answer| counted(answer.wrong().count(), "problem");
+            let answer = follow::wait(args.timeout, look, Answer::verdict, reported).await?;
             answer.print(cluster)?;
             answer
         } else {

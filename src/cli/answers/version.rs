@@ -45,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
             Ok(Some(found)) => {
                 let annotations = found.metadata.annotations.as_ref();
                 let leader = annotations.and_then(|all| all.get(lease::VERSION)).cloned();
-                (leader, of_lease(&found, clients.contact.clock.now().wall).1)
+                (leader, of_lease(&found, clients.connectivity.clock.now().wall).1)
             }
             Ok(None) => (None, "no leader: its Lease does not exist".to_owned()),
             Err(why) => (None, format!("unknown: {why}")),

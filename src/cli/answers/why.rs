@@ -143,7 +143,7 @@ impl Reason {
                 commands.extend(remedy_for(world, &pools).1);
             }
             waits.extend(plan.unmet.iter().map(|unmet| match unmet {
-                plan::Unmet::NoCapacity(share) => why_no_block(world, node, share),
+                plan::Unmet::NoCapacity(class) => why_no_block(world, node, class),
                 plan::Unmet::AtLimit(_) => unmet.to_string(),
             }));
             if let plan::Verdict::Wait(wait) = &plan.verdict
@@ -161,11 +161,11 @@ impl Reason {
             further_refusals = further.map(ToString::to_string).collect();
             let line = |finding: &Finding| format!("{}: {}", finding.kind.as_str(), finding.message);
             // The wait for a pool says more.
-            let is_told = |finding: &&Finding| finding.kind == FindingKind::NoPool && has_no_pool;
+            let is_reported = |finding: &&Finding| finding.kind == FindingKind::NoPool && has_no_pool;
             let (wrong, information): (Vec<&Finding>, Vec<&Finding>) = plan
                 .findings
                 .iter()
-                .filter(|finding| !is_told(finding))
+                .filter(|finding| !is_reported(finding))
                 .partition(|finding| finding.kind.is_wrong());
             findings = wrong.into_iter().map(line).collect();
             notes = information.into_iter().map(line).collect();

@@ -13,7 +13,7 @@ use crate::controller::gobgp::Daemon;
 use crate::controller::mode::ModeSource;
 use crate::controller::routes::RouteExport;
 use crate::controller::run::Options;
-use crate::model::release::Release;
+use crate::model::cilium_version::CiliumVersion;
 use crate::model::startup_taint;
 use crate::net::cidr::Family;
 use crate::plan::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};
@@ -81,7 +81,7 @@ pub struct Args {
 
     /// Assume agents of this version in the mode crd, instead of reading `cilium-config`.
     #[arg(long, value_name = "VERSION", requires = "families", help_heading = CILIUM)]
-    assume_cilium: Option<Release>,
+    assume_cilium: Option<CiliumVersion>,
 
     /// The IP families that the agents run, with --assume-cilium: ipv4, ipv6, or ipv4,ipv6.
     #[arg(

@@ -125,12 +125,13 @@ impl Rig {
         };
         // The status of a cooling claim, if it is due too, is behind that of its pool.
         let Some(Write::PoolStatus(write)) = writes.first() else { return Vec::new() };
-        let told = events_of_status(&cluster.world, write);
+        let reported = events_of_status(&cluster.world, write);
         pool["status"] = status_patch(write)["status"].clone();
         cluster.shows(pool);
         cluster.pass(Duration::from_secs(1));
         let subject = Subject::Pool("p".into(), "uid-p".into());
-        told.into_iter()
+        reported
+            .into_iter()
             .inspect(|event| assert_eq!((&event.subject, event.about.as_str()), (&subject, "")))
             .map(|event| format!("{}: {}", event.reason.as_str(), event.note))
             .collect()

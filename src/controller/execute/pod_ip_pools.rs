@@ -10,7 +10,7 @@ use crate::controller::discovery::served;
 use crate::model::outcome::{Answer, Seen};
 use crate::model::pod_ip_pool::PodIpPool;
 use crate::model::request::PodIpPoolWrite;
-use crate::wire::cilium_group::CiliumVersion;
+use crate::wire::cilium_group::ApiVersion;
 use crate::wire::pod_ip_pool;
 use crate::wire::side_watched::SideWatched;
 
@@ -35,7 +35,7 @@ impl Executor {
         Ok((answer, Seen::Nothing))
     }
 
-    async fn write_pod_ip_pool_in(&self, version: CiliumVersion, write: &PodIpPoolWrite) -> Ended {
+    async fn write_pod_ip_pool_in(&self, version: ApiVersion, write: &PodIpPoolWrite) -> Ended {
         let resource = ApiResource::erase::<SideWatched<PodIpPool>>(&version);
         let api: Api<DynamicObject> = Api::all_with(self.clients.writes.clone(), &resource);
         let name = write.name.as_str();

@@ -7,7 +7,7 @@ use tracing::warn;
 use super::{Executor, Purpose, RefusedRead, classify};
 use crate::controller::backoff::Retries;
 use crate::controller::client::ReadError;
-use crate::controller::places::Place;
+use crate::controller::write_slots::Place;
 use crate::controller::{forbidden, named};
 use crate::model::claim::block_name;
 use crate::model::names::NodeName;
@@ -95,15 +95,16 @@ impl Executor {
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),
                 Err(error) => {
                     if let Some(refused) = refused_by(&error) {
-                        if let Some(event) = forbidden::event_of_reads(&self.clients.contact.standing) {
-                            self.events.tell(event);
+                        if let Some(event) = forbidden::event_of_reads(&self.clients.connectivity.api_health)
+                        {
+                            self.events.report(event);
                         }
                         match purpose {
                             Purpose::Decision => {
                                 warn!(kind = W::KIND.as_str(), selector, %error, "read refused");
                                 return Err(refused.into());
                             }
-                            Purpose::Outcome(place) => place.step_aside(),
+                            Purpose::Outcome(place) => place.yield_slot(),
                         }
                     }
                     let wait = retries.failed(error.asked_wait());

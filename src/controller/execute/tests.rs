@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::super::client::tests::{answered_by, list, refusal};
 use super::super::events::Subject;
 use super::super::lead::Lead;
-use super::super::places::Places;
+use super::super::write_slots::WriteSlots;
 use super::*;
 use crate::model::frr::{FrrChange, FrrWrite};
 use crate::model::request::{NewClaim, Read};
@@ -40,7 +40,7 @@ fn executor(clients: Clients) -> Executor {
 }
 
 async fn carried_out(executor: &Executor, request: impl Into<Request>) -> Outcome {
-    let place = Places::new(1).take().await.expect("it is open");
+    let place = WriteSlots::new(1).take().await.expect("it is open");
     executor.carry_out(request.into(), &place).await.expect("the process goes on")
 }
 
@@ -66,9 +66,9 @@ async fn a_write_that_can_not_be_settled_leaves_its_place_to_others_and_is_repor
         true => (200, list(7, &[], "")),
         false => refusal(500),
     });
-    let (events, mut told) = Events::channel(Metrics::default(), Lead::unelected());
+    let (events, mut reported) = Events::channel(Metrics::default(), Lead::unelected());
     let executor = Executor { events, ..executor(clients) };
-    let places = Places::new(1);
+    let places = WriteSlots::new(1);
     let place = places.take().await.expect("it is open");
     let write = Write::CreateClaim(NewClaim {
         cidr: "10.0.0.0/28".parse().unwrap(),
@@ -76,7 +76,7 @@ async fn a_write_that_can_not_be_settled_leaves_its_place_to_others_and_is_repor
         node: "a".into(),
         node_uid: "u".into(),
         pod_ip_pool: None,
-        withheld: AddressSet::new(),
+        excluded: AddressSet::new(),
         created_for: None,
         since: Timestamp::default(),
     });
@@ -89,8 +89,8 @@ async fn a_write_that_can_not_be_settled_leaves_its_place_to_others_and_is_repor
         let other = tokio::time::timeout(FORBIDDEN_FOR / 2, places.take()).await.expect("it keeps its place");
         assert!(other.is_some());
         assert_eq!(places.n_aside(), 1);
-        let told = told.next().await.expect("it is told");
-        assert_eq!((told.subject, told.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
+        let reported = reported.next().await.expect("it is told");
+        assert_eq!((reported.subject, reported.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
     };
     let (outcome, ()) = tokio::join!(written, others);
     let outcome = outcome.unwrap();

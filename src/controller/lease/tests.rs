@@ -8,7 +8,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::telemetry::standing::Right;
+use crate::telemetry::api_health::Right;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -205,11 +205,11 @@ async fn a_lead_without_renewals_ends_at_its_deadline_and_the_loop_hears_of_it()
     assert!(candidate.lead.holds());
     candidate.pass(3 * SECOND).await;
     assert!(!candidate.lead.holds());
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while let Ok(Input::Leadership(leadership)) = candidate.inputs.try_recv() {
-        told.push(leadership);
+        reported.push(leadership);
     }
-    assert_eq!(told, [Leadership::Leads, Leadership::StandsBy]);
+    assert_eq!(reported, [Leadership::Leads, Leadership::StandsBy]);
     candidate.server().refuses = false;
     candidate.pass(3 * SECOND).await;
     assert!(candidate.lead.holds(), "it does not lead again");
@@ -267,13 +267,13 @@ async fn a_loop_that_hangs_loses_its_lead() {
 async fn a_refused_write_is_forgotten_when_another_replica_leads() {
     let candidate = Candidate::start(Server::default());
     candidate.pass(SECOND).await;
-    candidate.telemetry.standing.forbid(right());
+    candidate.telemetry.api_health.forbid(right());
     candidate.pass(4 * SECOND).await;
-    assert_eq!(candidate.telemetry.standing.forbidden(Duration::ZERO).len(), 1);
+    assert_eq!(candidate.telemetry.api_health.forbidden(Duration::ZERO).len(), 1);
     candidate.server().hold("other_1");
     candidate.pass(4 * SECOND).await;
     assert!(!candidate.lead.holds());
-    assert_eq!(candidate.telemetry.standing.forbidden(Duration::ZERO), []);
+    assert_eq!(candidate.telemetry.api_health.forbidden(Duration::ZERO), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,10 +281,10 @@ async fn a_refused_write_is_reported_while_a_dead_leader_is_in_the_lease() {
     let candidate = Candidate::start(Server { refuses: true, ..Server::default() });
     candidate.server().hold("dead_1");
     candidate.pass(20 * SECOND).await;
-    candidate.telemetry.standing.forbid(right());
+    candidate.telemetry.api_health.forbid(right());
     candidate.pass(6 * SECOND).await;
     assert!(candidate.server().n_writes > 0);
-    assert_eq!(candidate.telemetry.standing.forbidden(Duration::ZERO).len(), 1);
+    assert_eq!(candidate.telemetry.api_health.forbidden(Duration::ZERO).len(), 1);
 }
 
 /// The right to renew the Lease.

@@ -25,7 +25,7 @@ pub(super) enum Purpose {
     /// A read that such a write waits for.
     Read,
     /// A read that such a write may wait for.
-    Look,
+    PodRead,
     /// The writes of a reclaim that starts. A reclaim that were slower than its time-outs would never end.
     Start,
 }
@@ -61,7 +61,7 @@ fn of_request(world: &World, node: &NodeName, request: &Request) -> Option<Need>
     let need = |class, purpose| Some(Need { class, n_writes: 1, purpose });
     match request {
         Request::Read(Read::ClaimsOf(_)) => need(class_of_publication(world, node)?, Purpose::Read),
-        Request::Read(Read::PodsOf(..)) => need(WriteClass::Growth, Purpose::Look),
+        Request::Read(Read::PodsOf(..)) => need(WriteClass::Growth, Purpose::PodRead),
         Request::Read(Read::Claim(..) | Read::CiliumNode(_) | Read::Node(..)) => None,
         Request::Write(write) => match write {
             Write::Publish(publication) => match publication.change.carrier_kind() {
@@ -102,7 +102,7 @@ fn class_of_publication(world: &World, node: &NodeName) -> Option<WriteClass> {
     let Carrier::CiliumNode(_) = world.carrier(node)? else { return None };
     let carrier = world.carrier(node)?;
     let reader = world.reader_of(node);
-    let is_new = |claim: &Claim| claim.state == ClaimState::Held && !reader.carries(carrier, claim.cidr);
+    let is_new = |claim: &Claim| claim.state == ClaimState::Held && !reader.lists(carrier, claim.cidr);
     // Without a new block it restores addresses of blocks that the node has.
     let grows = world.is_served(node) && world.claims_of(node).any(|known| is_new(&known.claim));
     Some(if grows { WriteClass::Growth } else { WriteClass::First })
@@ -119,7 +119,7 @@ fn writes_of_start(world: &World, update: &ClaimUpdate) -> Option<u32> {
         ClaimChange::Release(Reason::Reclaimed) => {
             let reader = world.reader_of(&claim.node);
             let carrier = world.carrier(&claim.node)?;
-            (reader.traits().removes_with_query && reader.carries(carrier, claim.cidr))
+            (reader.traits().removes_with_query && reader.lists(carrier, claim.cidr))
                 .then_some(WRITES_OF_REMOVAL)
         }
         ClaimChange::Hold(_)

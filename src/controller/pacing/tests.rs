@@ -158,7 +158,7 @@ fn a_reclaim_that_has_started_does_not_wait() {
 #[test]
 fn a_read_of_pods_takes_a_turn_only_if_its_node_waits_for_one() {
     let mut pacing = drained();
-    let (node, look) = (NodeName::from("a"), need(WriteClass::Growth, Purpose::Look));
+    let (node, look) = (NodeName::from("a"), need(WriteClass::Growth, Purpose::PodRead));
     assert!(pacing.has_turn(&node, look, Duration::ZERO));
     assert!(pacing.paid.is_empty());
     assert!(!pacing.has_turn(&node, need(WriteClass::Growth, Purpose::Write), Duration::ZERO));
@@ -173,7 +173,8 @@ fn a_read_of_pods_takes_a_turn_only_if_its_node_waits_for_one() {
 #[test]
 fn a_start_whose_turn_went_to_its_read_is_not_put_behind_the_others() {
     let mut pacing = drained();
-    let (look, start) = (need(WriteClass::Growth, Purpose::Look), need(WriteClass::Reclaim, Purpose::Start));
+    let (look, start) =
+        (need(WriteClass::Growth, Purpose::PodRead), need(WriteClass::Reclaim, Purpose::Start));
     for node in ["a", "b"] {
         assert!(!pacing.has_turn(&node.into(), start, Duration::ZERO));
     }

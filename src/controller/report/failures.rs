@@ -13,8 +13,8 @@ use crate::model::counted::counted;
 use crate::model::failure::Failure;
 use crate::model::names::ten_by_number;
 use crate::model::request::Write;
+use crate::telemetry::api_health::ApiHealth;
 use crate::telemetry::event_reason::EventReason;
-use crate::telemetry::standing::Standing;
 use crate::world::World;
 
 /// The causes that were reported, each by its action and words, and when.
@@ -26,7 +26,7 @@ impl ReportedFailures {
     pub(super) fn due(
         &mut self,
         world: &World,
-        standing: &Standing,
+        api_health: &ApiHealth,
         failing: &[(&Write, Failure)],
     ) -> Vec<Event> {
         let now = Instant::now();
@@ -36,7 +36,7 @@ impl ReportedFailures {
         let due = failing.iter().filter(|(_, failure)| is_due(failure));
         let events: Vec<(_, Event)> = due
             .filter_map(|(write, failure)| {
-                Some((cause(failure), event(standing, write, failure, subject(world, failure)?)))
+                Some((cause(failure), event(api_health, write, failure, subject(world, failure)?)))
             })
             .collect();
         self.0.extend(events.iter().map(|(cause, _)| (cause.clone(), now)));
@@ -57,8 +57,8 @@ fn subject(world: &World, failure: &Failure) -> Option<Subject> {
 }
 
 /// With the rule that is missing, if the server forbids such writes.
-fn event(standing: &Standing, write: &Write, failure: &Failure, subject: Subject) -> Event {
-    let (reason, cause) = match forbidden::rule_for(standing, write) {
+fn event(api_health: &ApiHealth, write: &Write, failure: &Failure, subject: Subject) -> Event {
+    let (reason, cause) = match forbidden::rule_for(api_health, write) {
         Some(rule) => (EventReason::WriteForbidden, format!("{rule}; {}", failure.description())),
         None => (EventReason::WriteFailed, failure.description()),
     };

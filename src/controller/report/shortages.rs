@@ -23,21 +23,21 @@ impl Reporter {
     /// Reports nodes that need a pool for the same cause, and why they have none.
     pub(super) fn report_no_pool(&mut self, world: &World, Due { lack: cause, nodes }: &Due<String>) {
         self.changed();
-        let (told, rest) = nodes.split_at(if nodes.len() > MAX_EACH { 1 } else { nodes.len() });
-        for node in told {
+        let (reported, rest) = nodes.split_at(if nodes.len() > MAX_EACH { 1 } else { nodes.len() });
+        for node in reported {
             let mut message = why_no_pool(world, node);
             if !rest.is_empty() {
                 message = format!("{} lack a pool, such as {node}: {message}", counted(nodes.len(), "node"));
             }
             self.log.found(&Finding::of_node(FindingKind::NoPool, node, message.clone()));
-            self.tell_of_wait(of_served(world, node), EventReason::NoPool, message, cause);
+            self.report_wait(of_served(world, node), EventReason::NoPool, message, cause);
         }
         for node in rest {
             debug!(finding = FindingKind::NoPool.as_str(), kind = Kind::Node.as_str(), name = %node, "{cause}");
         }
     }
 
-    /// Reports nodes that need blocks of the same shares of the same pools, and why they get none. The event about many
+    /// Reports nodes that need blocks of the same classes of the same pools, and why they get none. The event about many
     /// of them is on their first pool, where people look for the cause.
     pub(super) fn report_no_block(&mut self, world: &World, Due { lack, nodes }: &Due<Lack>) {
         self.changed();
@@ -52,7 +52,7 @@ impl Reporter {
             );
             self.log.many_wait(&pool.name, &message);
             let subject = Subject::Pool(pool.name.clone(), pool.uid.clone());
-            self.tell_of_wait(Some(subject), EventReason::NoCapacity, message, "");
+            self.report_wait(Some(subject), EventReason::NoCapacity, message, "");
             for node in nodes {
                 debug!(%node, pool = %pool.name, "waits for a block");
             }
@@ -61,7 +61,7 @@ impl Reporter {
         for node in nodes {
             let message = why(node);
             self.log.waits(node, &message);
-            self.tell_of_wait(of_served(world, node), EventReason::NoCapacity, message, "");
+            self.report_wait(of_served(world, node), EventReason::NoCapacity, message, "");
         }
     }
 
@@ -69,24 +69,24 @@ impl Reporter {
     pub(super) fn report_first_waits(&mut self, world: &World, now: Instant) {
         for (node, cause) in self.without_pool.pop_first(world, now) {
             let message = why_no_pool(world, &node);
-            self.tell_of_wait(of_node(world, &node), EventReason::NoPool, message, &cause);
+            self.report_wait(of_node(world, &node), EventReason::NoPool, message, &cause);
         }
         for (node, lack) in self.without_block.pop_first(world, now) {
             let message = why_none_of(world, &node, &lack);
-            self.tell_of_wait(of_node(world, &node), EventReason::NoCapacity, message, "");
+            self.report_wait(of_node(world, &node), EventReason::NoCapacity, message, "");
         }
     }
 
-    fn tell_of_wait(&self, subject: Option<Subject>, reason: EventReason, note: String, about: &str) {
+    fn report_wait(&self, subject: Option<Subject>, reason: EventReason, note: String, about: &str) {
         if let Some(subject) = subject {
-            self.events.tell(Event { subject, reason, note, about: about.to_owned() });
+            self.events.report(Event { subject, reason, note, about: about.to_owned() });
         }
     }
 }
 
 /// Why a node gets none of the blocks that it lacks.
 fn why_none_of(world: &World, node: &NodeName, lack: &Lack) -> String {
-    let reasons: Vec<String> = lack.shares.iter().map(|share| why_no_block(world, node, share)).collect();
+    let reasons: Vec<String> = lack.classes.iter().map(|class| why_no_block(world, node, class)).collect();
     reasons.join("; ")
 }
 

@@ -14,7 +14,7 @@ use super::without_block::PATIENCE as MOMENT;
 use super::without_pool::PATIENCE;
 use super::*;
 use crate::model::outcome::{Answer, Seen};
-use crate::model::plan::{Scope, Verdict, Wait};
+use crate::model::plan::{Coverage, Verdict, Wait};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::request::Read;
 use crate::net::cidr::Family;
@@ -49,48 +49,48 @@ impl Rig {
             let plan = self.cluster.plan(node);
             self.reporter.plan(&self.cluster.world, &plan);
         }
-        self.told()
+        self.reported()
     }
 
     /// The reports when only time has passed.
     fn turn(&mut self) -> String {
         self.reporter.show_if_due(&self.cluster.world, self.cluster.now);
-        self.told()
+        self.reported()
     }
 
     /// The reports of a look at the whole world.
     fn show(&mut self) -> String {
         self.reporter.show(&self.cluster.world, self.cluster.now);
-        self.told()
+        self.reported()
     }
 
     /// The reports within this time, with the time from now.
     async fn over(&mut self, time: Duration) -> Vec<(Duration, String)> {
         let start = Instant::now();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while let Some(due) = self.reporter.due()
             && due <= start + time
         {
             tokio::time::sleep_until(due).await;
-            told.push((start.elapsed(), self.turn()));
+            reported.push((start.elapsed(), self.turn()));
         }
         // A snapshot has no report.
-        told.retain(|(_, told)| !told.is_empty());
-        told
+        reported.retain(|(_, reported)| !reported.is_empty());
+        reported
     }
 
     /// The lines of the log, and then the events.
-    fn told(&mut self) -> String {
-        let mut told = self.lines.take();
+    fn reported(&mut self) -> String {
+        let mut reported = self.lines.take();
         while let Some(Some(Event { subject, reason, note, .. })) = self.events.next().now_or_never() {
             let subject = match subject {
                 Subject::Node(name, uid) => format!("Node {name} ({uid})"),
                 Subject::Pool(name, uid) => format!("NodeIPPool {name} ({uid})"),
                 Subject::ClusterRole => "ClusterRole".to_owned(),
             };
-            writeln!(told, "event {} on {subject}: {note}", reason.as_str()).expect("a text takes all");
+            writeln!(reported, "event {} on {subject}: {note}", reason.as_str()).expect("a text takes all");
         }
-        told
+        reported
     }
 }
 
@@ -110,7 +110,7 @@ fn plan_with(verdict: Verdict, messages: &[&str]) -> NodePlan {
         lasting: BTreeSet::new(),
         too_many_drains: false,
         rules: Vec::new(),
-        scope: Scope::Whole,
+        coverage: Coverage::Full,
     }
 }
 
@@ -119,7 +119,7 @@ fn a_finding_that_ends_has_a_line() {
     let mut rig = Rig::of(Cluster::of(&[]));
     let mut check = |plan: NodePlan, expected: &str| {
         rig.reporter.plan(&rig.cluster.world, &plan);
-        assert_eq!(rig.told(), expected);
+        assert_eq!(rig.reported(), expected);
     };
     let overlap = r#" finding="Overlap" kind="NodeIPBlock" name="10.0.0.0-28""#;
     check(plan_with(Verdict::AtRest, &["one overlaps it"]), &format!(" WARN one overlaps it{overlap}\n"));
@@ -141,7 +141,7 @@ async fn check_wait(cluster: Cluster, of_block: &str, of_pool: &str) {
         expected.push((REPEAT * n + MOMENT, of_block.to_owned()));
         expected.push((REPEAT * n + PATIENCE, of_pool.to_owned()));
     }
-    expected.retain(|(_, told)| !told.is_empty());
+    expected.retain(|(_, reported)| !reported.is_empty());
     assert_eq!(rig.over(REPEAT * 2 + PATIENCE).await, expected);
 }
 
@@ -248,14 +248,14 @@ async fn nodes_whose_pool_comes_within_a_moment_are_not_reported() {
 async fn many_nodes_without_a_pool_have_one_line_and_an_event_each_until_a_pool_selects_them() {
     let (mut rig, names) = many();
     rig.decide_for(&names);
-    let [(at, told)] = &rig.over(PATIENCE + SNAPSHOT_INTERVAL).await[..] else { panic!("once") };
+    let [(at, reported)] = &rig.over(PATIENCE + SNAPSHOT_INTERVAL).await[..] else { panic!("once") };
     let why = "no pool selects it: its labels are zone=b; label it, or create a pool that selects it: pool pool-a \
                (needs `zone=a`; the node has zone=b)";
     let mut expected = format!(
         " WARN 46 nodes lack a pool, such as n10: {why} finding=\"NoPool\" kind=\"Node\" name=\"n10\"\n"
     );
     expected.extend(names.iter().map(|name| format!("event NoPool on Node {name} (uid-{name}): {why}\n")));
-    assert_eq!((*at, told.as_str()), (PATIENCE, &*expected));
+    assert_eq!((*at, reported.as_str()), (PATIENCE, &*expected));
     rig.cluster.shows(&pool_of_zone("b"));
     // None of these plans has seen everything, because claims have to be written first.
     let resolved = rig.decide_for(&names) + &rig.show();
@@ -271,14 +271,14 @@ async fn many_nodes_without_a_pool_have_one_line_and_an_event_each_until_a_pool_
 async fn three_nodes_without_a_pool_have_an_event_each() {
     let (mut rig, names) = many();
     rig.decide_for(&names[..3]);
-    let told = rig.over(PATIENCE).await.remove(0).1;
+    let reported = rig.over(PATIENCE).await.remove(0).1;
     for name in &names[..3] {
         assert!(
-            told.contains(&format!("event NoPool on Node {name} (uid-{name}): no pool selects it")),
-            "{told}"
+            reported.contains(&format!("event NoPool on Node {name} (uid-{name}): no pool selects it")),
+            "{reported}"
         );
     }
-    assert_eq!(told.lines().count(), 6, "{told}");
+    assert_eq!(reported.lines().count(), 6, "{reported}");
 }
 
 /// Blocks come and go more often than pools.
@@ -310,7 +310,7 @@ async fn a_node_that_gets_its_block_is_reported_no_longer() {
     let mut rig = Rig::of(full());
     rig.decide();
     assert_eq!(rig.over(MOMENT).await.len(), 1);
-    let paused = NodePlan { scope: Scope::Part, ..plan_with(Verdict::Wait(Wait::Pause), &[]) };
+    let paused = NodePlan { coverage: Coverage::Partial, ..plan_with(Verdict::Wait(Wait::Pause), &[]) };
     rig.reporter.plan(&rig.cluster.world, &paused);
     assert_eq!(rig.over(REPEAT * 2).await, []);
 }
@@ -327,15 +327,15 @@ fn many_of_a_full_pool() -> (Rig, Vec<String>) {
 async fn many_nodes_of_a_full_pool_have_an_event_on_the_pool_and_one_each() {
     let (mut rig, names) = many_of_a_full_pool();
     assert_eq!(rig.decide_for(&names), "");
-    let [(at, told)] = &rig.over(REPEAT).await[..] else { panic!("once") };
+    let [(at, reported)] = &rig.over(REPEAT).await[..] else { panic!("once") };
     let message = format!("46 nodes wait for a block, such as n10, n11, n12: {NO_BLOCK}");
     let mut expected =
         format!(" WARN {message} pool=p\nevent NoCapacity on NodeIPPool p (uid-p): {message}\n");
     let on_node = |name: &String| format!("event NoCapacity on Node {name} (uid-{name}): {NO_BLOCK}\n");
     expected.extend(names.iter().map(on_node));
-    assert_eq!((*at, told.as_str()), (MOMENT, &*expected));
-    let [(at, told)] = &rig.over(REPEAT).await[..] else { panic!("once per interval") };
-    assert_eq!((*at, told.as_str()), (REPEAT, &*expected));
+    assert_eq!((*at, reported.as_str()), (MOMENT, &*expected));
+    let [(at, reported)] = &rig.over(REPEAT).await[..] else { panic!("once per interval") };
+    assert_eq!((*at, reported.as_str()), (REPEAT, &*expected));
     rig.cluster.shows(&pool(&ranges("10.0.0.0/16")));
     assert_eq!(rig.decide_for(&names), "");
     assert_eq!(rig.over(REPEAT * 2).await, []);
@@ -345,24 +345,24 @@ async fn many_nodes_of_a_full_pool_have_an_event_on_the_pool_and_one_each() {
 #[tokio::test(start_paused = true)]
 async fn nodes_that_join_a_full_pool_slowly_are_no_storm_either() {
     let (mut rig, names) = many_of_a_full_pool();
-    let mut told = String::new();
+    let mut reported = String::new();
     for name in &names {
-        told += &rig.decide_for(std::slice::from_ref(name));
+        reported += &rig.decide_for(std::slice::from_ref(name));
         for (_, more) in rig.over(Duration::from_secs(6)).await {
-            told += &more;
+            reported += &more;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     for (_, more) in rig.over(REPEAT / 2).await {
-        told += &more;
+        reported += &more;
     }
-    let (events, on_nodes): (Vec<&str>, Vec<&str>) = told
+    let (events, on_nodes): (Vec<&str>, Vec<&str>) = reported
         .lines()
         .filter(|line| line.starts_with("event "))
         .partition(|line| line.contains(" on NodeIPPool p "));
-    assert!(events.len() <= 6, "{told}");
-    assert_eq!(on_nodes.len(), names.len(), "each node without addresses has one: {told}");
-    let [.., last] = &events[..] else { panic!("{told}") };
+    assert!(events.len() <= 6, "{reported}");
+    assert_eq!(on_nodes.len(), names.len(), "each node without addresses has one: {reported}");
+    let [.., last] = &events[..] else { panic!("{reported}") };
     assert!(
         last.starts_with("event NoCapacity on NodeIPPool p (uid-p): 46 nodes wait for a block"),
         "{last}"
@@ -435,9 +435,9 @@ fn a_pool_without_the_object_of_its_name_is_reported() {
     let mut rig = Rig::of(short_of_two_names());
     assert_eq!(rig.show(), "", "nobody knows yet");
     rig.cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(Vec::new()));
-    let told = rig.show();
-    assert!(told.starts_with(" WARN CiliumPodIPPool default does not exist; "), "{told}");
-    assert!(told.ends_with(" finding=\"UnfitPodIPPool\" kind=\"NodeIPPool\" name=\"p\"\n"), "{told}");
+    let reported = rig.show();
+    assert!(reported.starts_with(" WARN CiliumPodIPPool default does not exist; "), "{reported}");
+    assert!(reported.ends_with(" finding=\"UnfitPodIPPool\" kind=\"NodeIPPool\" name=\"p\"\n"), "{reported}");
     assert_eq!(rig.show(), "", "it is told already");
 }
 
@@ -445,7 +445,7 @@ fn a_pool_without_the_object_of_its_name_is_reported() {
 async fn a_write_without_effect_is_reported_until_it_is_no_longer_repeated() {
     let mut rig = Rig::of(Cluster::of(&[&pool(&ranges("10.0.0.0/24"))]));
     let name = "p".into();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..3 {
         let Rig { cluster: Cluster { world, now, .. }, .. } = &mut rig;
         let plan = plan::pool(world, &name, Policy::DEFAULT, *now);
@@ -453,7 +453,7 @@ async fn a_write_without_effect_is_reported_until_it_is_no_longer_repeated() {
         let write = plan.into_writes().pop().expect("it writes");
         let seen = Seen::Pool(Box::new(world.pool_object(&name).unwrap().clone()));
         world.finish(Outcome { request: write.into(), answer: Answer::Done, seen }, *now);
-        told.push(rig.show());
+        reported.push(rig.show());
         rig.cluster.pass(Duration::from_secs(2));
     }
     let message = "the API server accepts `write the status of pool p`, but the object does not change: a \
@@ -461,10 +461,10 @@ async fn a_write_without_effect_is_reported_until_it_is_no_longer_repeated() {
          controller retries with pauses of up to 30 s finding=\"WriteWithoutEffect\" kind=\"NodeIPPool\" \
          name=\"p\"\n";
     // One may be chance.
-    assert_eq!(told, [String::new(), format!(" WARN {message}"), String::new()]);
-    assert_eq!(rig.reporter.due(), Some(Instant::now() + IN_VAIN_INTERVAL), "it may end by time alone");
+    assert_eq!(reported, [String::new(), format!(" WARN {message}"), String::new()]);
+    assert_eq!(rig.reporter.due(), Some(Instant::now() + INEFFECTIVE_INTERVAL), "it may end by time alone");
     rig.cluster.pass(Duration::from_secs(60));
-    tokio::time::sleep(IN_VAIN_INTERVAL).await;
+    tokio::time::sleep(INEFFECTIVE_INTERVAL).await;
     assert_eq!(rig.turn(), format!(" INFO resolved: {message}"));
     assert_eq!(rig.reporter.due(), None);
 }

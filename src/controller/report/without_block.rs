@@ -10,21 +10,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::waits::{Due, Waits};
+use crate::model::address_class::AddressClass;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::plan::{NodePlan, Scope, Unmet};
-use crate::model::share::Share;
+use crate::model::plan::{Coverage, NodePlan, Unmet};
 use crate::world::World;
 
 /// How long a node waits for a block before it is reported.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The shortage of a node: blocks of these shares. Its pools have none.
+/// The shortage of a node: blocks of these classes. Its pools have none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lack {
     /// The pools of the node, the first to be asked first.
     pub(super) pools: Vec<PoolName>,
-    /// The shares that it asks for.
-    pub(super) shares: BTreeSet<Share>,
+    /// The classes that it asks for.
+    pub(super) classes: BTreeSet<AddressClass>,
 }
 
 /// The nodes for which none of their pools has a block.
@@ -42,17 +42,17 @@ impl Default for WithoutBlock {
 }
 
 impl WithoutBlock {
-    /// Notes the shares without a block of a plan.
+    /// Notes the classes without a block of a plan.
     pub(super) fn note(&mut self, world: &World, plan: &NodePlan, now: Instant) {
-        let shares = shares_without_block(plan);
-        let lack = match plan.scope {
-            Scope::Whole => {
+        let classes = classes_without_block(plan);
+        let lack = match plan.coverage {
+            Coverage::Full => {
                 let pools = || world.pools_of(&plan.node).map(|pool| pool.name.clone()).collect();
-                (!shares.is_empty()).then(|| Lack { pools: pools(), shares })
+                (!classes.is_empty()).then(|| Lack { pools: pools(), classes })
             }
             // Something else comes first, such as a pause, and blocks were not looked at.
-            Scope::Part if shares.is_empty() => None,
-            Scope::Part => return,
+            Coverage::Partial if classes.is_empty() => None,
+            Coverage::Partial => return,
         };
         self.all.note(&plan.node, lack.as_ref(), now);
         self.first.note(&plan.node, lack.as_ref().filter(|_| !world.is_served(&plan.node)), now);
@@ -74,10 +74,10 @@ impl WithoutBlock {
     }
 }
 
-/// The shares of a node for which its pools have no block. A node at its limit is a finding.
-pub(super) fn shares_without_block(plan: &NodePlan) -> BTreeSet<Share> {
+/// The classes of a node for which its pools have no block. A node at its limit is a finding.
+pub(super) fn classes_without_block(plan: &NodePlan) -> BTreeSet<AddressClass> {
     let no_block = plan.unmet.iter().filter_map(|unmet| match unmet {
-        Unmet::NoCapacity(share) => Some(share.clone()),
+        Unmet::NoCapacity(class) => Some(class.clone()),
         Unmet::AtLimit(_) => None,
     });
     no_block.collect()

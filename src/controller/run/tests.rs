@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::Config;
 
-use super::super::contact::Contact;
+use super::super::connectivity::Connectivity;
 use super::super::lead::Lead;
 use super::*;
 use crate::model::frr::{FrrConfiguration, FrrConfigurationNews, Selector, name_of};
@@ -25,7 +25,7 @@ fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
     let (sender, inputs) = mpsc::channel(CAPACITY);
     let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
     let clients =
-        Clients::new(&nowhere, Duration::from_secs(10), Contact::default(), Lead::unelected()).unwrap();
+        Clients::new(&nowhere, Duration::from_secs(10), Connectivity::default(), Lead::unelected()).unwrap();
     let options = Options {
         mode: ModeSource::ConfigMapIn(String::new(), Settings::default()),
         namespace: String::new(),
@@ -42,7 +42,7 @@ fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
     let serving = Loop {
         world: world(),
         clock: Clock::default(),
-        places: Places::new(options.max_parallel_writes),
+        places: WriteSlots::new(options.max_parallel_writes),
         pacing: Pacing::new(options.watch_event_budget),
         daemon: None,
         executor: Arc::new(Executor {
@@ -109,15 +109,15 @@ async fn a_mode_with_names_is_not_served_before_the_objects_of_its_names_are_kno
     serving.world.set_mode(Mode::Passive("a test".to_owned()));
     let settings = Settings::of_every_mode();
     let config = [("ipam".to_owned(), "multi-pool".to_owned())].into();
-    let told = |serving: &Loop| match serving.world.mode() {
+    let reported = |serving: &Loop| match serving.world.mode() {
         Mode::Active(_) => "active".to_owned(),
         Mode::Passive(why) => why.clone(),
     };
     serving.take_in(Input::Mode(from_config(&config, &settings)));
-    assert_eq!(told(&serving), "CiliumPodIPPools are not listed yet");
+    assert_eq!(reported(&serving), "CiliumPodIPPools are not listed yet");
     serving.take_in(Input::PodIpPools(PodIpPoolNews::Listed(Vec::new())));
     // The world of this test was served in mode crd.
-    assert!(told(&serving).starts_with("cilium-config has changed"), "{}", told(&serving));
+    assert!(reported(&serving).starts_with("cilium-config has changed"), "{}", reported(&serving));
 }
 
 #[tokio::test]

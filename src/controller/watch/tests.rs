@@ -18,7 +18,7 @@ use crate::wire::{Claims, Nodes};
 struct Rig {
     watches: Watches,
     inputs: mpsc::Receiver<Input>,
-    told: Waiting,
+    reported: Waiting,
     asked: Asked,
     began: Instant,
 }
@@ -28,8 +28,8 @@ impl Rig {
     fn of(answer: impl Fn(&str, Duration) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let began = Instant::now();
         let (clients, asked) = answered_by(move |target| answer(target, began.elapsed()));
-        let (watches, inputs, told) = watches_of(clients);
-        Self { watches, inputs, told, asked, began }
+        let (watches, inputs, reported) = watches_of(clients);
+        Self { watches, inputs, reported, asked, began }
     }
 
     /// Follows the Nodes for this time, and returns when each list of them arrived.
@@ -59,7 +59,7 @@ impl Rig {
     }
 
     fn lines(&self) -> Vec<String> {
-        self.watches.clients.contact.standing.lines()
+        self.watches.clients.connectivity.api_health.lines()
     }
 }
 
@@ -190,7 +190,7 @@ async fn a_list_that_is_forbidden_is_reported_until_it_is_allowed() {
     let rule = "{apiGroups: [\"\"], resources: [\"nodes\"], verbs: [\"list\"]}";
     assert!(forbidden.starts_with("forbidden (403) for 40 s: list nodes: "), "{forbidden}");
     assert!(forbidden.contains(rule), "{forbidden}");
-    let Some(Event { subject, reason, note, .. }) = rig.told.next().await else { panic!("no event") };
+    let Some(Event { subject, reason, note, .. }) = rig.reported.next().await else { panic!("no event") };
     assert_eq!((subject, reason), (Subject::ClusterRole, EventReason::ReadForbidden));
     assert!(
         note.starts_with("the controller is not allowed to list nodes: ") && note.contains(rule),

@@ -65,7 +65,7 @@ pub(super) fn pool_parts() -> impl Strategy<Value = PoolParts> {
         0u8..=4,
         proptest::collection::vec((part(), state), 0..5),
         proptest::collection::vec((any::<u8>(), 0u8..=4), 0..4),
-        prop_oneof![Just(FirstLast::Offered), Just(FirstLast::Withheld)],
+        prop_oneof![Just(FirstLast::Offered), Just(FirstLast::Excluded)],
         0i64..3,
         proptest::bool::weighted(0.1),
         proptest::bool::weighted(0.8),
@@ -198,11 +198,11 @@ impl Model {
     fn is_usable(&self, pool: &Pool, block: Cidr) -> bool {
         let ranges = &pool.families[&block.family()];
         let ends = [block.first_address(), block.last_address()];
-        let withholds_ends =
-            block.family() == Family::V4 && pool.first_last == FirstLast::Withheld && block.size() > 2;
+        let excludes_edges =
+            block.family() == Family::V4 && pool.first_last == FirstLast::Excluded && block.size() > 2;
         let offers = |member| {
             let is_excluded = ranges.exclude.iter().any(|exclusion| exclusion.contains(member));
-            !is_excluded && (!withholds_ends || !ends.contains(&member))
+            !is_excluded && (!excludes_edges || !ends.contains(&member))
         };
         !pool.deleting
             && self.own_state(pool, block) == Some(RangeState::Active)

@@ -53,7 +53,9 @@ impl fmt::Display for Write {
                         write!(f, "restore the finalizer of the claim of {cidr} of node {node}")
                     }
                     ClaimChange::Drain(_) => write!(f, "drain {cidr} of node {node}"),
-                    ClaimChange::Release(reason) => write!(f, "release {cidr} of node {node} ({reason})"),
+                    ClaimChange::Release(reason) => {
+                        write!(f, "release {cidr} of node {node} ({reason})")
+                    }
                     ClaimChange::Cool => write!(f, "cool {cidr} of node {node}"),
                     ClaimChange::Delete => write!(f, "free {cidr} of node {node}"),
                 }

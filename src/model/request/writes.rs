@@ -193,7 +193,7 @@ pub struct NewClaim {
     /// The Cilium pool that the block will be published under; `None` in modes without such pools.
     pub pod_ip_pool: Option<PodIpPoolName>,
     /// The addresses of the block that are not offered.
-    pub withheld: AddressSet,
+    pub excluded: AddressSet,
     /// The carrier that it is created for; `None` if the block may have been on an earlier one.
     pub created_for: Option<Uid>,
     /// The time of the decision.
@@ -214,7 +214,7 @@ impl NewClaim {
         self.is_made_as(found)
             && found.pool == self.pool
             && found.pod_ip_pool == self.pod_ip_pool
-            && found.withheld == self.withheld.within(self.cidr)
+            && found.excluded == self.excluded.within(self.cidr)
             && found.created_for == self.created_for
             && found.has_finalizer()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::TURN;
 use crate::model::agent::PodsOnNode;
 use crate::model::claim::Claim;
-use crate::model::plan::Lasting;
+use crate::model::plan::TimedState;
 use crate::model::request::{Read, WithdrawalStep};
 use crate::model::transitions::Rule;
 use crate::net::cidr::Cidr;
@@ -24,7 +24,7 @@ impl<'a> Subject<'a> {
     /// Continues with the blocks that leave already.
     pub(super) fn drain_addresses(&self, draft: &mut Draft) -> Step {
         if matches!(self.publisher.usage_query(self.carrier), QueryState::Open(_)) {
-            draft.note_lasting(Lasting::QueryOpen);
+            draft.note_lasting(TimedState::QueryOpen);
         }
         self.continue_released(draft)?;
         self.continue_draining(draft)
@@ -67,7 +67,7 @@ impl<'a> Subject<'a> {
             match drain {
                 Drain::Open => open.push(claim.cidr),
                 Drain::Closed(used) if used.is_empty() => empty.push(claim.cidr),
-                Drain::Asked => draft.note_lasting(Lasting::AgentAwaited),
+                Drain::Asked => draft.note_lasting(TimedState::AgentAwaited),
                 Drain::Consented => consented.push(claim),
                 // Its pods must end first.
                 Drain::Closed(_) => in_use = true,
@@ -81,7 +81,7 @@ impl<'a> Subject<'a> {
         if !consented.is_empty() {
             return self.release(draft, &consented);
         }
-        if draft.has_noted(Lasting::AgentAwaited) {
+        if draft.has_noted(TimedState::AgentAwaited) {
             return self.query_after_silence(draft);
         }
         if !empty.is_empty() {

@@ -14,9 +14,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::TURN;
-use crate::model::agent::Look;
+use crate::model::address_class::AddressClass;
+use crate::model::agent::PodSnapshot;
 use crate::model::claim::{Claim, ClaimState, Reason};
-use crate::model::share::Share;
 use crate::model::transitions::Rule;
 use crate::net::cidr::Cidr;
 use crate::plan::claims::chosen;
@@ -79,7 +79,7 @@ impl<'a> Subject<'a> {
             return ControlFlow::Break(End::Rests);
         }
         let now = draft.now.uptime;
-        let counts = |look: &Look| look.at + LOOK_COUNTS_FOR > now;
+        let counts = |look: &PodSnapshot| look.at + LOOK_COUNTS_FOR > now;
         let Some(pods) = self.look_beside(draft, agent, counts)? else {
             return ControlFlow::Break(End::Rests);
         };
@@ -102,11 +102,11 @@ impl<'a> Subject<'a> {
             return NEXT;
         }
         let mut needed = Vec::new();
-        for share in self.shares() {
-            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, share);
-            let of_share: Vec<&Claim> = blocks.iter().copied().filter(released).collect();
-            let dispensable = self.dispensable(share, &of_share);
-            needed.extend(of_share.into_iter().filter(|claim| !dispensable.contains(claim)));
+        for class in self.classes() {
+            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, class);
+            let of_class: Vec<&Claim> = blocks.iter().copied().filter(released).collect();
+            let dispensable = self.dispensable(class, &of_class);
+            needed.extend(of_class.into_iter().filter(|claim| !dispensable.contains(claim)));
         }
         act(chosen(Rule::NeededAgain, needed, self, draft))
     }
@@ -115,18 +115,18 @@ impl<'a> Subject<'a> {
     /// have enough.
     fn choose_dispensable(&self, draft: &mut Draft, blocks: &[&'a Claim]) -> Step<Vec<&'a Claim>> {
         let (mut chosen, mut claims) = (Vec::new(), Vec::new());
-        for share in self.shares() {
-            let dispensable = self.dispensable(share, blocks);
-            let of_share = blocks.iter().filter(|claim| self.is_of(claim, share));
-            let needed = of_share.filter(|claim| !dispensable.contains(claim));
+        for class in self.classes() {
+            let dispensable = self.dispensable(class, blocks);
+            let of_class = blocks.iter().filter(|claim| self.is_of(claim, class));
+            let needed = of_class.filter(|claim| !dispensable.contains(claim));
             let needed: Vec<Cidr> = needed.map(|claim| claim.cidr).collect();
             if !needed.is_empty() {
                 let gone = dispensable.iter().map(|claim| claim.cidr);
-                let gone: BTreeSet<Cidr> = gone.chain(self.absent_from_carrier(share)).collect();
+                let gone: BTreeSet<Cidr> = gone.chain(self.absent_from_carrier(class)).collect();
                 let mut sets = std::iter::once(&needed[..]).chain(needed.chunks(1));
                 let replacements = sets.find_map(|more| {
                     let leaving: BTreeSet<Cidr> = gone.iter().chain(more).copied().collect();
-                    self.claim_all_replacements(draft, share, &leaving, Phase::Served)
+                    self.claim_all_replacements(draft, class, &leaving, Phase::Served)
                 });
                 claims.extend(replacements.unwrap_or_default());
             }
@@ -175,26 +175,26 @@ impl<'a> Subject<'a> {
         if removed.is_empty() {
             return replacements;
         }
-        for share in self.shares() {
+        for class in self.classes() {
             // The carrier shows these too, until they have left it.
-            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, share);
+            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, class);
             let released = removed.iter().copied().filter(released);
-            replacements.extend(self.unneeded(share, |_| true, released).into_iter().map(|claim| claim.cidr));
+            replacements.extend(self.unneeded(class, |_| true, released).into_iter().map(|claim| claim.cidr));
         }
         replacements
     }
 
-    /// As many of these blocks of a share as the node can do without, with the blocks that it holds now.
-    fn dispensable(&self, share: &Share, blocks: &[&'a Claim]) -> Vec<&'a Claim> {
-        let of_share: Vec<&Claim> = blocks.iter().copied().filter(|claim| self.is_of(claim, share)).collect();
-        self.dispensable_of(share, &of_share, self.absent_from_carrier(share).collect())
+    /// As many of these blocks of a class as the node can do without, with the blocks that it holds now.
+    fn dispensable(&self, class: &AddressClass, blocks: &[&'a Claim]) -> Vec<&'a Claim> {
+        let of_class: Vec<&Claim> = blocks.iter().copied().filter(|claim| self.is_of(claim, class)).collect();
+        self.dispensable_of(class, &of_class, self.absent_from_carrier(class).collect())
     }
 
-    /// The held blocks of a share that must leave and that the carrier does not show. They replace nothing.
-    fn absent_from_carrier(&self, share: &Share) -> impl Iterator<Item = Cidr> + 'a {
-        let must_leave: Vec<&Claim> = self.held_that_must_leave(share).collect();
+    /// The held blocks of a class that must leave and that the carrier does not show. They replace nothing.
+    fn absent_from_carrier(&self, class: &AddressClass) -> impl Iterator<Item = Cidr> + 'a {
+        let must_leave: Vec<&Claim> = self.held_that_must_leave(class).collect();
         let (publisher, carrier) = (self.publisher, self.carrier);
-        must_leave.into_iter().map(|claim| claim.cidr).filter(move |cidr| !publisher.carries(carrier, *cidr))
+        must_leave.into_iter().map(|claim| claim.cidr).filter(move |cidr| !publisher.lists(carrier, *cidr))
     }
 
     /// The blocks on the carrier that must leave: held, refused, or about to be removed.
@@ -206,7 +206,7 @@ impl<'a> Subject<'a> {
         };
         let must_leave = self.facts.claims.iter().filter(|facts| facts.must_leave).filter(can_move);
         let claims = must_leave.map(|facts| facts.claim);
-        claims.filter(|claim| self.publisher.carries(self.carrier, claim.cidr))
+        claims.filter(|claim| self.publisher.lists(self.carrier, claim.cidr))
     }
 
     /// Held blocks that are about to be removed, as far as this process knows. The node already has their
@@ -225,8 +225,8 @@ impl<'a> Subject<'a> {
             .filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
             .filter(|claim| !pods.use_any_of(claim.cidr))
             .collect();
-        let shares = self.shares();
-        let dispensable = shares.iter().flat_map(|share| self.dispensable(share, &unused));
+        let classes = self.classes();
+        let dispensable = classes.iter().flat_map(|class| self.dispensable(class, &unused));
         dispensable.map(|claim| claim.cidr).collect()
     }
 

@@ -19,9 +19,9 @@ use super::draft::{Draft, NEXT, REST, Step, act, act_now};
 use super::pods::{LOOK_AGAIN, LOOK_AGAIN_AFTER_REFUSAL};
 use super::policy::Policy;
 use super::subject::Subject;
-use crate::model::agent::{AgentPod, Look, PodsOnNode};
+use crate::model::agent::{AgentPod, PodSnapshot, PodsOnNode};
 use crate::model::claim::Claim;
-use crate::model::plan::Lasting;
+use crate::model::plan::TimedState;
 use crate::model::request::{Read, UsageQuery, Withdrawal, Write};
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::{Drain, QueryState};
@@ -89,7 +89,7 @@ impl<'a> Subject<'a> {
         &self,
         draft: &mut Draft,
         agent: RunningAgent<'_>,
-        counts: impl Fn(&Look) -> bool,
+        counts: impl Fn(&PodSnapshot) -> bool,
     ) -> Step<Option<&'a PodsOnNode>> {
         let read = Read::PodsOf(self.node.name.clone(), self.carrier.revision());
         let Some(look) =
@@ -129,7 +129,7 @@ impl<'a> Subject<'a> {
                 (ask, last.map(|last| last + draft.policy.query_interval))
             }
             QueryState::Open(end) => {
-                let since = serving.and_then(|serving| serving.since(Lasting::QueryOpen));
+                let since = serving.and_then(|serving| serving.since(TimedState::QueryOpen));
                 (end, Some(since.unwrap_or(draft.now.uptime) + draft.policy.query_interval * LOST_AFTER))
             }
             QueryState::Answered(_) | QueryState::None => return NEXT,
@@ -149,7 +149,7 @@ impl<'a> Subject<'a> {
     /// Sends a usage query to an agent that has been silent for long. The query makes the agent look at every open
     /// mark again (`docs/cilium.md`, Lost answers).
     fn query_after_silence(&self, draft: &mut Draft) -> Step {
-        let since = draft.note_lasting_since(self.world, Lasting::AgentAwaited);
+        let since = draft.note_lasting_since(self.world, TimedState::AgentAwaited);
         if draft.waits_until(since + draft.policy.query_interval) {
             return NEXT;
         }

@@ -2,52 +2,55 @@
 
 use std::collections::BTreeSet;
 
+use crate::model::address_class::AddressClass;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::pool::{Expand, Reclaim};
-use crate::model::share::Share;
 use crate::net::cidr::Cidr;
 use crate::plan::subject::{FirstPool, Subject};
 use crate::publisher::demand::Demand;
 
 impl<'a> Subject<'a> {
-    /// The thresholds of the node in a share. They are those of its first pool, or the defaults if no pool selects
+    /// The thresholds of the node in a class. They are those of its first pool, or the defaults if no pool selects
     /// it.
-    pub(super) fn expand_of(&self, share: &Share) -> Expand {
-        self.first_pool(share).map(FirstPool::pool).map_or(Expand::DEFAULT, |pool| pool.expand)
+    pub(super) fn expand_of(&self, class: &AddressClass) -> Expand {
+        self.first_pool(class).map(FirstPool::pool).map_or(Expand::DEFAULT, |pool| pool.expand)
     }
 
-    /// The held blocks of a share that must leave as soon as the node can do without them: their pool is being
+    /// The held blocks of a class that must leave as soon as the node can do without them: their pool is being
     /// deleted, or their range drains.
-    pub(in crate::plan) fn held_that_must_leave(&self, share: &Share) -> impl Iterator<Item = &'a Claim> {
+    pub(in crate::plan) fn held_that_must_leave(
+        &self,
+        class: &AddressClass,
+    ) -> impl Iterator<Item = &'a Claim> {
         self.occupied()
-            .filter(move |claim| claim.state == ClaimState::Held && self.is_of(claim, share))
+            .filter(move |claim| claim.state == ClaimState::Held && self.is_of(claim, class))
             .filter(|claim| self.world.must_leave(claim))
     }
 
     /// Of these, the blocks that can leave a node that still exists.
-    pub(in crate::plan) fn can_leave_of(&self, share: &Share) -> impl Iterator<Item = &'a Claim> {
-        self.held_that_must_leave(share).filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
+    pub(in crate::plan) fn can_leave_of(&self, class: &AddressClass) -> impl Iterator<Item = &'a Claim> {
+        self.held_that_must_leave(class).filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
     }
 
     /// Whether the remaining blocks suffice without these: for an agent that starts, and by the thresholds of the
     /// node.
-    pub(super) fn can_do_without(&self, share: &Share, blocks: &BTreeSet<Cidr>) -> bool {
-        let rest = self.demand_without(share, blocks);
-        rest.capacity >= self.publisher.minimum_for_start(self.carrier, share)
-            && !self.publisher.is_short(rest, self.expand_of(share))
+    pub(super) fn can_do_without(&self, class: &AddressClass, blocks: &BTreeSet<Cidr>) -> bool {
+        let rest = self.demand_without(class, blocks);
+        rest.capacity >= self.publisher.minimum_for_start(self.carrier, class)
+            && !self.publisher.is_short(rest, self.expand_of(class))
     }
 
-    /// As many of these blocks of a share as the node can do without, in this order, when it lacks `gone` too.
+    /// As many of these blocks of a class as the node can do without, in this order, when it lacks `gone` too.
     pub(super) fn dispensable_of(
         &self,
-        share: &Share,
+        class: &AddressClass,
         blocks: &[&'a Claim],
         mut gone: BTreeSet<Cidr>,
     ) -> Vec<&'a Claim> {
         let mut dispensable = Vec::new();
         for claim in blocks {
             gone.insert(claim.cidr);
-            if self.can_do_without(share, &gone) {
+            if self.can_do_without(class, &gone) {
                 dispensable.push(*claim);
             } else {
                 gone.remove(&claim.cidr);
@@ -57,7 +60,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether a node with this demand in a share has a surplus block that offers this number of addresses. All addresses
+/// Whether a node with this demand in a class has a surplus block that offers this number of addresses. All addresses
 /// in use count, also those of that block.
 pub(super) fn is_surplus(demand: Demand, offered: u128, reclaim: Reclaim, expand: Expand) -> bool {
     let rest = Demand { capacity: demand.capacity.saturating_sub(offered), ..demand };

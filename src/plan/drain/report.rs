@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::model::address_class::AddressClass;
 use crate::model::claim::Claim;
 use crate::model::counted::counted;
 use crate::model::names::ten_of;
-use crate::model::share::Share;
 use crate::plan::draft::Draft;
 use crate::plan::pods::drain_waits;
 use crate::plan::subject::Subject;
@@ -16,11 +16,11 @@ impl Subject<'_> {
     /// Reports each block that must leave, with the reason for which it waits.
     pub(super) fn report_drains(&self, draft: &mut Draft) {
         let of_version = || (!self.may_reclaim(draft.policy)).then(|| self.why_version_forbids().to_owned());
-        for share in self.shares() {
-            for claim in self.held_that_must_leave(share) {
+        for class in self.classes() {
+            for claim in self.held_that_must_leave(class) {
                 let has_no_room = || {
-                    let needed = !self.can_do_without(share, &BTreeSet::from([claim.cidr]));
-                    needed.then(|| self.why_no_replacement(share, draft))
+                    let needed = !self.can_do_without(class, &BTreeSet::from([claim.cidr]));
+                    needed.then(|| self.why_no_replacement(class, draft))
                 };
                 let why = self.world.why_kept(self.carrier, claim);
                 let why =
@@ -43,9 +43,9 @@ impl Subject<'_> {
     }
 
     /// Why a block that its node needs is not replaced.
-    fn why_no_replacement(&self, share: &Share, draft: &Draft) -> String {
-        let kept = self.world.pools_for(&self.node.name, share).filter_map(|pool| {
-            let n_kept = self.n_kept_free(draft.now, pool, share.family, 0)?;
+    fn why_no_replacement(&self, class: &AddressClass, draft: &Draft) -> String {
+        let kept = self.world.pools_for(&self.node.name, class).filter_map(|pool| {
+            let n_kept = self.n_kept_free(draft.now, pool, class.family, 0)?;
             Some(format!("{} of pool {}", counted(n_kept, "free block"), pool.name))
         });
         let kept: Vec<String> = kept.collect();

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::TURN;
 use super::need::is_surplus;
+use crate::model::address_class::AddressClass;
 use crate::model::agent::UseUnknown;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::plan::Lasting;
+use crate::model::plan::TimedState;
 use crate::model::pool::{Pool, ReclaimMode};
-use crate::model::share::Share;
 use crate::model::transitions::Rule;
 use crate::net::cidr::Cidr;
 use crate::plan::claims;
@@ -30,8 +30,8 @@ const MAX_DOUBLINGS: u32 = 4;
 impl<'a> Subject<'a> {
     /// Starts to drain blocks.
     pub(super) fn start_drains(&self, draft: &mut Draft) -> Step {
-        let shares = self.shares();
-        let leaves = shares.iter().any(|share| self.can_leave_of(share).next().is_some());
+        let classes = self.classes();
+        let leaves = classes.iter().any(|class| self.can_leave_of(class).next().is_some());
         let surplus = if leaves { None } else { self.surplus(draft) };
         if (!leaves && surplus.is_none()) || !self.may_reclaim(draft.policy) || self.was_kept_recently(draft)
         {
@@ -43,7 +43,7 @@ impl<'a> Subject<'a> {
             Err(UseUnknown::NotSeen | UseUnknown::Silent) => return self.send_query(draft),
             Err(UseUnknown::NoCarrier | UseUnknown::NoAgent(_)) => return NEXT,
         }
-        let mut chosen: Vec<&Claim> = shares.iter().flat_map(|share| self.drains_to_start(share)).collect();
+        let mut chosen: Vec<&Claim> = classes.iter().flat_map(|class| self.drains_to_start(class)).collect();
         chosen.extend(surplus);
         if chosen.is_empty() || self.is_stopped(draft, surplus) {
             return NEXT;
@@ -93,11 +93,11 @@ impl<'a> Subject<'a> {
         stopped
     }
 
-    /// The blocks of a share that must leave and that the node can do without. The least used comes first.
-    fn drains_to_start(&self, share: &Share) -> Vec<&'a Claim> {
-        let mut able: Vec<&Claim> = self.can_leave_of(share).collect();
+    /// The blocks of a class that must leave and that the node can do without. The least used comes first.
+    fn drains_to_start(&self, class: &AddressClass) -> Vec<&'a Claim> {
+        let mut able: Vec<&Claim> = self.can_leave_of(class).collect();
         able.sort_by_key(|claim| (self.publisher.n_used_in(self.carrier, claim.cidr), claim.cidr));
-        self.dispensable_of(share, &able, BTreeSet::new())
+        self.dispensable_of(class, &able, BTreeSet::new())
     }
 
     /// The block that the node has not needed for as long as its pool says. Notes whether there is a surplus block.
@@ -108,10 +108,10 @@ impl<'a> Subject<'a> {
         if self.claims().any(leaves) {
             return None;
         }
-        let shares = self.shares();
+        let classes = self.classes();
         let found =
-            shares.iter().filter_map(|share| self.surplus_of(share)).min_by_key(|found| found.used)?;
-        let since = draft.note_lasting_since(self.world, Lasting::Surplus);
+            classes.iter().filter_map(|class| self.surplus_of(class)).min_by_key(|found| found.used)?;
+        let since = draft.note_lasting_since(self.world, TimedState::Surplus);
         if draft.waits_until(since + found.pool.reclaim.after) {
             return None;
         }
@@ -138,18 +138,18 @@ impl<'a> Subject<'a> {
         Finding::of_node(FindingKind::WouldReclaim, &self.node.name, message)
     }
 
-    /// The least used surplus block of a share. Without it, the node would use only a small part of the remaining
+    /// The least used surplus block of a class. Without it, the node would use only a small part of the remaining
     /// blocks.
-    fn surplus_of(&self, share: &Share) -> Option<Surplus<'a>> {
-        let expand = self.expand_of(share);
-        let demand = self.demand_without(share, &BTreeSet::new());
+    fn surplus_of(&self, class: &AddressClass) -> Option<Surplus<'a>> {
+        let expand = self.expand_of(class);
+        let demand = self.demand_without(class, &BTreeSet::new());
         let held =
-            self.occupied().filter(|claim| self.is_of(claim, share) && claim.state == ClaimState::Held);
+            self.occupied().filter(|claim| self.is_of(claim, class) && claim.state == ClaimState::Held);
         let of_pools = held.filter_map(|claim| Some((claim, self.world.pool(&claim.pool)?)));
         let asked = of_pools.filter(|(_, pool)| pool.reclaim.mode != ReclaimMode::Disabled);
         let surplus = asked.filter(|(claim, pool)| {
             is_surplus(demand, claim.offered_count(), pool.reclaim, expand)
-                && self.can_do_without(share, &BTreeSet::from([claim.cidr]))
+                && self.can_do_without(class, &BTreeSet::from([claim.cidr]))
                 && self.publisher.may_leave(self.carrier, claim).is_ok()
         });
         let used = |cidr: Cidr| self.publisher.n_used_in(self.carrier, cidr);

@@ -145,7 +145,7 @@ fn pod_cidrs_that_cannot_become_claims_yet_are_waited_for() {
 #[test]
 fn an_operator_that_allocates_stops_what_is_written_for_that_node() {
     let pool = "pool p 10.0.0.0/24 28\nnode a 1";
-    for (sign, told) in [
+    for (sign, reported) in [
         (
             "manager=cilium-operator-aws",
             "metadata.managedFields names cilium-operator-aws, which writes CiliumNodes only if it allocates",
@@ -164,7 +164,7 @@ fn an_operator_that_allocates_stops_what_is_written_for_that_node() {
         let plan = cluster.plan("a");
         assert_eq!(rendered(&plan), "finding: SecondAllocator; waits: another allocator serves it");
         let message = message(&plan);
-        let start = format!("CiliumNode a: {told} (once it has stopped: kubectl patch ciliumnode a ");
+        let start = format!("CiliumNode a: {reported} (once it has stopped: kubectl patch ciliumnode a ");
         assert_starts(&message, &start);
         let remedy =
             "); the node gets no blocks; turn the allocator of cilium-operator off with `--ipam=kubernetes`";
@@ -232,8 +232,12 @@ fn a_second_block_for_one_ciliumnode_stays_and_is_counted() {
     let two = format!("{objects}\nciliumnode a @99 bare 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @97");
     let mut cluster = cluster(&two);
     cluster.expect("a", "nothing");
-    let told: Vec<String> = findings::of_world(&cluster.world).map(|finding| finding.to_string()).collect();
-    assert!(told[0].starts_with("LeftOverClaims NodeIPBlock 10.0.0.0-28: 1 claim of nodes"), "{told:?}");
+    let reported: Vec<String> =
+        findings::of_world(&cluster.world).map(|finding| finding.to_string()).collect();
+    assert!(
+        reported[0].starts_with("LeftOverClaims NodeIPBlock 10.0.0.0-28: 1 claim of nodes"),
+        "{reported:?}"
+    );
     // Its CiliumNode is made anew, and this process has seen which of them the last one listed.
     cluster.delete(Kind::CiliumNode, "a", 120);
     cluster.observe("ciliumnode a @121 bare recreated");

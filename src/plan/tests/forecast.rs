@@ -177,7 +177,7 @@ fn a_drain_says_when_each_block_can_leave() {
             "10.0.0.32/28 when its agent consents: no pod uses it",
         ]
     );
-    assert_eq!(drained.homeless, [NodeName::from("a")].into());
+    assert_eq!(drained.nodes_without_replacement, [NodeName::from("a")].into());
     let part = of(&cluster, &[drain("10.0.0.0/27")]).unwrap_err();
     assert!(matches!(part, Impossible::PartOfRange(..)), "{part}");
     let other = of(&cluster, &[drain("10.9.0.0/27")]).unwrap_err();
@@ -189,7 +189,7 @@ fn a_drain_says_when_each_block_can_leave() {
         v4.cidrs = [("10.1.0.0/24".parse().unwrap(), RangeState::Active)].into();
     });
     let drained = of(&cluster, &[other, drain("10.0.0.0/16")]).unwrap();
-    assert_eq!(drained.homeless, [].into());
+    assert_eq!(drained.nodes_without_replacement, [].into());
 }
 
 #[test]

@@ -18,9 +18,9 @@ impl Cluster {
     }
 
     /// The reason and the message of a condition; empty without it.
-    fn told(&self, pool: &str, kind: ConditionType) -> String {
-        let told = self.status(pool).conditions.remove(&kind);
-        told.map_or_else(String::new, |told| format!("{}: {}", told.reason, told.message))
+    fn described(&self, pool: &str, kind: ConditionType) -> String {
+        let reported = self.status(pool).conditions.remove(&kind);
+        reported.map_or_else(String::new, |reported| format!("{}: {}", reported.reason, reported.message))
     }
 }
 
@@ -199,9 +199,9 @@ fn the_status_of_a_pool_tells_of_the_freeze_while_its_finalizers_wait() {
         pool.finalizers = vec![PoolObject::FINALIZER.to_owned()];
         pool
     };
-    for is_going in [false, true] {
+    for is_terminating in [false, true] {
         let mut cluster = Cluster::of("pool p 10.0.0.0/24 28");
-        if is_going {
+        if is_terminating {
             cluster.world.observe(Observation::Applied(Box::new(Object::Pool(kept()))));
         }
         let finalizers =
@@ -219,7 +219,7 @@ fn the_status_of_a_pool_tells_of_the_freeze_while_its_finalizers_wait() {
 fn a_condition_shows_escapes() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/24 28");
     cluster.world.set_freeze(Freeze::of([(Switch::Reclaim, "a\u{1b}[2J\u{9b}\u{202e}".to_owned())]));
-    assert!(cluster.told("p", ConditionType::Frozen).ends_with(r"a\u{1b}[2J\u{9b}\u{202e}"));
+    assert!(cluster.described("p", ConditionType::Frozen).ends_with(r"a\u{1b}[2J\u{9b}\u{202e}"));
 }
 
 #[test]
@@ -227,8 +227,8 @@ fn conditions_say_what_is_frozen() {
     let check = |pool: &str, switches: &[Switch], ready: &str, frozen: &str| {
         let mut cluster = Cluster::of(pool);
         cluster.freeze(switches.iter().copied());
-        assert_starts(&cluster.told("p", ConditionType::Ready), ready);
-        assert_eq!(cluster.told("p", ConditionType::Frozen), frozen);
+        assert_starts(&cluster.described("p", ConditionType::Ready), ready);
+        assert_eq!(cluster.described("p", ConditionType::Frozen), frozen);
     };
     let pool = "pool p 10.0.0.0/24 28";
     let writes =

@@ -402,8 +402,8 @@ fn a_node_whose_ciliumnode_is_not_created_because_no_pool_selects_it_says_so() {
     };
     let unselected = "pool p 10.0.0.0/24 28 zone=x\nnode a 1";
     let silent = "waits: it has no CiliumNode";
-    let told = "finding: NoPool; waits: it has no CiliumNode";
-    assert_eq!(plan(unselected, CiliumNodeOrigin::Controller), told);
+    let reported = "finding: NoPool; waits: it has no CiliumNode";
+    assert_eq!(plan(unselected, CiliumNodeOrigin::Controller), reported);
     assert_eq!(plan(&format!("{unselected} deleting"), CiliumNodeOrigin::Controller), silent);
     assert_eq!(plan(unselected, CiliumNodeOrigin::Agent), silent);
 }

@@ -14,18 +14,18 @@ fn check(mode: &str, lines: &str, expected: &[(u64, &str)]) {
         cluster.pass(*seconds);
         let plans = plan_all(&mut cluster.world, Policy::DEFAULT, cluster.now);
         let problems = late::problems(&cluster.world, &plans, cluster.now.wall);
-        let told: Vec<String> =
+        let reported: Vec<String> =
             problems.iter().map(|problem| format!("{}: {}", problem.kind, problem.message)).collect();
-        assert_eq!(told.join("\n"), *message, "after {seconds} s of\n{lines}");
+        assert_eq!(reported.join("\n"), *message, "after {seconds} s of\n{lines}");
     }
 }
 
-const IN_VAIN: &str = "the next write is due and does not succeed; see the log and /readyz of the leader";
+const INEFFECTIVE: &str = "the next write is due and does not succeed; see the log and /readyz of the leader";
 
 #[test]
 fn a_node_without_addresses_is_a_problem_after_15_s_whatever_the_planner_intends() {
     let problem = format!(
-        "NoAddresses: 1 node without addresses, more than 15 s after its carrier was created: {IN_VAIN}"
+        "NoAddresses: 1 node without addresses, more than 15 s after its carrier was created: {INEFFECTIVE}"
     );
     check("crd v4", "node a 1\nciliumnode a @5", &[(14, ""), (15, &problem), (9999, &problem)]);
     check("crd v4", "node a 1\nciliumnode a @5 created=20", &[(34, ""), (35, &problem)]);
@@ -63,7 +63,7 @@ fn a_claim_that_its_carrier_lacks_is_a_problem_after_15_s() {
     check("crd v4", served, &[(9999, "")]);
     let lines = format!("{served}\nclaim 10.0.0.16/28 a 1 Held @6 created=100");
     let problem = format!(
-        "Unpublished: 1 claim missing on the carrier of the node, more than 15 s after it was made: {IN_VAIN}"
+        "Unpublished: 1 claim missing on the carrier of the node, more than 15 s after it was made: {INEFFECTIVE}"
     );
     check("crd v4", &lines, &[(114, ""), (115, &problem)]);
 }

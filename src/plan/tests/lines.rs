@@ -8,7 +8,7 @@
 //! [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS] [bare]
 //! [manager=NAME[@SECOND]]` (one that is `bare` has no pool; of others all addresses of the CIDRs but those that are `off` are
 //! in the pool, and those of `own` are the node's; claims are created for a CiliumNode that is not `recreated`), `claim
-//! CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL] [for=UID] [withheld=CIDRS]`,
+//! CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL] [for=UID] [excluded=CIDRS]`,
 //! `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`, `agent NODE RELEASE|none [named=NAME] [restarts=N]
 //! [deleting] [ended] [unready]` (a Pod of Cilium's agent; they are all listed), or `joined …`, which is short for
 //! several lines ([`written_out`]).
@@ -319,7 +319,7 @@ fn claim(words: &[&str]) -> Object {
         node: words[2].into(),
         node_uid: words[3].into(),
         pod_ip_pool: value(words, "under=").map(Into::into),
-        withheld: value(words, "withheld=").map(|listed| cidrs(listed).collect()).unwrap_or_default(),
+        excluded: value(words, "excluded=").map(|listed| cidrs(listed).collect()).unwrap_or_default(),
         state,
         since: Timestamp::default(),
         created_for: match value(words, "for=") {

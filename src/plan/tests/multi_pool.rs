@@ -4,8 +4,8 @@ mod names;
 mod removal;
 
 use super::*;
+use crate::model::address_class::AddressClass;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields, Question, Requested};
-use crate::model::share::Share;
 use crate::plan::{why_no_block, why_no_pool};
 use crate::publisher::settings::{Settings, from_config};
 use crate::view::tally;

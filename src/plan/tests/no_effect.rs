@@ -191,7 +191,7 @@ fn a_claim_that_is_not_made_as_it_was_to_be_is_not_applied() {
     assert_eq!(effect(&|claim| claim.finalizers.push("theirs".to_owned())), Effect::Shown);
     assert_eq!(effect(&|claim| claim.finalizers.clear()), Effect::Missing);
     assert_eq!(effect(&|claim| claim.created_for = None), Effect::Missing);
-    assert_eq!(effect(&|claim| claim.withheld.insert_cidr("10.0.0.1/32".parse().unwrap())), Effect::Missing);
+    assert_eq!(effect(&|claim| claim.excluded.insert_cidr("10.0.0.1/32".parse().unwrap())), Effect::Missing);
     assert_eq!(effect(&|claim| claim.pool = "q".into()), Effect::Missing);
 }
 
@@ -268,23 +268,23 @@ fn a_publication_that_is_undone_by_a_later_write() {
 fn a_write_without_effect_is_reported_until_it_is_a_minute_ago() {
     let text = "pool p 10.0.0.0/26 28\njoined a @50\nclaim 10.0.0.0/28 a 1 Held @40";
     let mut cluster = Cluster::of(text);
-    let told = |cluster: &Cluster| -> Vec<String> {
-        let in_vain = cluster.world.written_in_vain(cluster.now);
-        in_vain
+    let reported = |cluster: &Cluster| -> Vec<String> {
+        let ineffective = cluster.world.ineffective_writes(cluster.now);
+        ineffective
             .map(|(target, write)| format!("{} {}: {write}", target.object().0.as_str(), target.object().1))
             .collect()
     };
-    assert_eq!(told(&cluster), [""; 0]);
+    assert_eq!(reported(&cluster), [""; 0]);
     let answer = |_: &Write, _| Some("ciliumnode a @50".to_owned());
     let n_written = written(&mut cluster, CiliumNodeOrigin::Agent, answer).len();
     assert!(n_written > 1);
     let expected = ["CiliumNode a: publish [10.0.0.0/28] and 16 addresses on ciliumnode a"];
-    assert_eq!(told(&cluster), expected);
+    assert_eq!(reported(&cluster), expected);
     // Nothing undoes it any more.
     cluster.observe("ciliumnode a @2000 10.0.0.0/28");
     cluster.pass(60);
     cluster.expect("a", "nothing");
-    assert_eq!(told(&cluster), [""; 0]);
+    assert_eq!(reported(&cluster), [""; 0]);
 }
 
 /// Failures count in a row, and a row ends when nothing is left to do, whoever did it.
@@ -324,7 +324,7 @@ fn what_is_written_once_more_and_then_lasts_is_not_reported() {
     let Object::Claim(kept) = object("claim 10.0.0.0/28 a 1 Held @40") else { unreachable!() };
     cluster.settle(&key, Seen::Claim(Box::new(kept)));
     cluster.expect("a", "waits: its last requests failed; the next one comes after a pause");
-    assert_eq!(cluster.world.written_in_vain(cluster.now).count(), 0);
+    assert_eq!(cluster.world.ineffective_writes(cluster.now).count(), 0);
     cluster.now.uptime += Duration::from_millis(250);
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
 }

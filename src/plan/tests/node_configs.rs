@@ -226,10 +226,10 @@ fn nothing_is_given_where_bgp_is_on_for_the_node_alone_and_the_object_lacks_the_
 fn a_pool_tells_of_the_object_of_each_default_of_its_nodes() {
     let mut cluster = multi_pool(&format!("{NODES}\nagent a 1.20.2\nagent b 1.20.2"));
     cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(vec![pod_ip_pool("default v4=28")]));
-    let told = |cluster: &Cluster| cluster.condition("p", ConditionType::UnfitPodIPPool);
-    assert!(!told(&cluster).contains("mars"), "{}", told(&cluster));
+    let reported = |cluster: &Cluster| cluster.condition("p", ConditionType::UnfitPodIPPool);
+    assert!(!reported(&cluster).contains("mars"), "{}", reported(&cluster));
     listed(&mut cluster, &["rack zone=z ipam-default-ip-pool=mars"]);
-    assert!(told(&cluster).contains("CiliumPodIPPool mars does not exist"), "{}", told(&cluster));
+    assert!(reported(&cluster).contains("CiliumPodIPPool mars does not exist"), "{}", reported(&cluster));
     assert!(cluster.world.next_pool().is_some(), "it is looked at again");
 }
 

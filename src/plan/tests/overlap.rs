@@ -197,13 +197,13 @@ fn a_claim_that_cant_be_published_goes_when_a_person_deletes_it() {
     let blocked = format!("finding: ClaimBeingDeleted; finding: Blocked; {waits}");
     cluster.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
     cluster.settle(&read.target(), Seen::PodsOf { after, pods });
-    let told = cluster.plan("a");
+    let reported = cluster.plan("a");
     assert_eq!(
-        told.findings[0].message,
+        reported.findings[0].message,
         "a user gave the claim up, but these pods have an address of it: apps/web"
     );
     // The wrong one may have been deleted: its node gets no other blocks meanwhile.
-    assert_eq!(rendered(&told), blocked);
+    assert_eq!(rendered(&reported), blocked);
     cluster.pass(60);
     cluster.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
     cluster.settle(&read.target(), Seen::PodsOf { after, pods: PodsOnNode::default() });

@@ -1,9 +1,9 @@
 //! Tests of what follows from CiliumPodIPPools: what is given under their names, and what is told of them.
 
 use super::*;
+use crate::model::address_class::AddressClass;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews, PodIpRanges};
 use crate::model::request::PodIpPoolWrite;
-use crate::model::share::Share;
 use crate::plan::{PodIpPoolOrigin, pool as plan_pool, why_no_block};
 use crate::view::pod_ip_pools;
 
@@ -60,23 +60,23 @@ fn shown(cluster: &mut Cluster, line: &str) {
 }
 
 /// What the condition of a pool says: its reason and its message; both are empty without it.
-fn told(cluster: &Cluster, pool: &str) -> (String, String) {
-    let told = cluster.status(pool).conditions.remove(&ConditionType::UnfitPodIPPool);
+fn reported(cluster: &Cluster, pool: &str) -> (String, String) {
+    let reported = cluster.status(pool).conditions.remove(&ConditionType::UnfitPodIPPool);
     let findings: Vec<String> = pod_ip_pools::findings(&cluster.world)
         .filter(|finding| finding.name == pool)
         .map(|finding| finding.message)
         .collect();
-    let Some(told) = told else {
+    let Some(reported) = reported else {
         assert_eq!(findings, [""; 0]);
         return (String::new(), String::new());
     };
-    assert_eq!(told.holds, findings == std::slice::from_ref(&told.message), "{findings:?}");
-    (told.reason.to_string(), told.message)
+    assert_eq!(reported.holds, findings == std::slice::from_ref(&reported.message), "{findings:?}");
+    (reported.reason.to_string(), reported.message)
 }
 
 #[track_caller]
-fn tells(cluster: &Cluster, pool: &str, reason: &str, parts: &[&str]) {
-    let (found, message) = told(cluster, pool);
+fn has_condition(cluster: &Cluster, pool: &str, reason: &str, parts: &[&str]) {
+    let (found, message) = reported(cluster, pool);
     assert_eq!(found, reason, "{message}");
     for part in parts {
         assert_has(&message, part);
@@ -93,7 +93,7 @@ fn with_bgp_nothing_is_given_under_a_name_whose_object_lacks_the_family() {
     for empty in ["default", "default v6=122"] {
         let mut cluster = cluster(BGP_ON, &[empty], NEEDS);
         cluster.expect("a", NOTHING);
-        tells(
+        has_condition(
             &cluster,
             "p",
             "PodIPPoolLacksFamily",
@@ -103,14 +103,14 @@ fn with_bgp_nothing_is_given_under_a_name_whose_object_lacks_the_family() {
                 "add spec.ipv4: {cidrs: [10.0.0.0/24], maskSize: 28}",
             ],
         );
-        let share = Share { family: Family::V4, pod_ip_pool: Some("default".into()) };
-        let why = why_no_block(&cluster.world, &"a".into(), &share);
+        let class = AddressClass { family: Family::V4, pod_ip_pool: Some("default".into()) };
+        let why = why_no_block(&cluster.world, &"a".into(), &class);
         assert_starts(&why, "CiliumPodIPPool default has no spec.ipv4; the node gets no ");
         cluster.drain();
         shown(&mut cluster, "default v4=28 @120");
         assert_eq!(cluster.plan("a").requests()[0].to_string(), CLAIMS);
         assert!(cluster.drain().contains(&"a".to_owned()), "it looks again");
-        tells(&cluster, "p", "", &[]);
+        has_condition(&cluster, "p", "", &[]);
     }
 }
 
@@ -118,7 +118,12 @@ fn with_bgp_nothing_is_given_under_a_name_whose_object_lacks_the_family() {
 fn without_bgp_an_object_without_the_family_is_only_reported() {
     let mut cluster = cluster(BGP_OFF, &["default"], NEEDS);
     cluster.expect("a", CLAIMS);
-    tells(&cluster, "p", "PodIPPoolLacksFamily", &["BGP is off (enable-bgp-control-plane in cilium-config)"]);
+    has_condition(
+        &cluster,
+        "p",
+        "PodIPPoolLacksFamily",
+        &["BGP is off (enable-bgp-control-plane in cilium-config)"],
+    );
 }
 
 #[test]
@@ -126,7 +131,7 @@ fn another_mask_size_is_only_reported() {
     for mode in [BGP_ON, BGP_OFF] {
         let mut cluster = cluster(mode, &["default v4=24"], NEEDS);
         cluster.expect("a", CLAIMS);
-        tells(
+        has_condition(
             &cluster,
             "p",
             "PodIPPoolOtherMaskSize",
@@ -150,13 +155,13 @@ fn a_missing_object_counts_for_agents_that_need_it() {
     ] {
         let mut cluster = cluster(mode, &["other v4=28"], &format!("{NEEDS}\nagent a {release}"));
         cluster.expect("a", given);
-        assert_eq!(told(&cluster, "p").0, reason, "{release}");
+        assert_eq!(reported(&cluster, "p").0, reason, "{release}");
     }
     // A node whose agent is not known yet is like the others.
     let text = format!("{NEEDS}\nagent a 1.18.8\nnode b 2");
-    assert_eq!(told(&cluster(BGP_OFF, &[], &text), "p").0, "");
+    assert_eq!(reported(&cluster(BGP_OFF, &[], &text), "p").0, "");
     let cluster = cluster(BGP_OFF, &[], "pool p 10.0.0.0/24 28");
-    tells(
+    has_condition(
         &cluster,
         "p",
         "PodIPPoolMissing",
@@ -171,7 +176,7 @@ fn what_is_not_known_keeps_nothing_back() {
     cluster.world = Cluster::serving(BGP_ON, NEEDS).world;
     cluster.world.observe_pod_ip_pools(PodIpPoolNews::Unlisted("forbidden".to_owned()));
     cluster.expect("a", CLAIMS);
-    tells(&cluster, "p", "PodIPPoolUnknown", &["CiliumPodIPPool default is unknown: forbidden"]);
+    has_condition(&cluster, "p", "PodIPPoolUnknown", &["CiliumPodIPPool default is unknown: forbidden"]);
 }
 
 #[test]
@@ -196,7 +201,7 @@ fn a_name_whose_object_does_not_fit_keeps_no_other_name_waiting() {
          Cilium pool mars",
     );
     assert_eq!(
-        (told(&cluster, "p").0.as_str(), told(&cluster, "q").0.as_str()),
+        (reported(&cluster, "p").0.as_str(), reported(&cluster, "q").0.as_str()),
         ("", "PodIPPoolLacksFamily")
     );
 }
@@ -336,7 +341,7 @@ fn a_write_is_answered_before_the_next_and_the_answer_counts() {
     }
     assert_eq!(cluster.world.check(), []);
     assert_eq!(written(&cluster, "p"), [""; 0], "it is there");
-    assert_eq!(told(&cluster, "p").0, "");
+    assert_eq!(reported(&cluster, "p").0, "");
     // The watch tells that it is gone, and an answer from before that does not bring it back.
     cluster.world.observe_pod_ip_pools(PodIpPoolNews::Deleted(pod_ip_pool("default @170")));
     let again = written(&cluster, "p");
@@ -356,12 +361,12 @@ fn an_object_that_does_not_keep_what_is_written_is_reported_by_its_own_kind() {
             cluster.finish(write.into(), Seen::Nothing);
         }
     }
-    let in_vain = cluster.world.written_in_vain(cluster.now);
-    let told: Vec<String> = in_vain
+    let ineffective = cluster.world.ineffective_writes(cluster.now);
+    let reported: Vec<String> = ineffective
         .map(|(target, _)| {
             let (kind, name) = target.object();
             format!("{} {name}", kind.as_str())
         })
         .collect();
-    assert_eq!(told, ["NodeIPPool p", "CiliumPodIPPool default"]);
+    assert_eq!(reported, ["NodeIPPool p", "CiliumPodIPPool default"]);
 }

@@ -53,7 +53,7 @@ impl Cluster {
         self.world.begin_status(&name.into(), &plan, self.now);
         let PoolPlan::Write(writes) = plan else { return format!("{plan:?}") };
         let write = writes.into_iter().next().expect("it writes");
-        let told = write.to_string();
+        let reported = write.to_string();
         if let Write::PoolStatus(PoolStatusWrite { pool, status, waits_since, history, .. }) = &write {
             let mut object = self.world.pool_object(pool).expect("it is a pool").clone();
             object.waits_since = (**waits_since).clone();
@@ -63,7 +63,7 @@ impl Cluster {
             self.world.finish(outcome, self.now);
             self.world.observe(Observation::Applied(Box::new(Object::Pool(object))));
         }
-        told
+        reported
     }
 }
 
@@ -200,7 +200,7 @@ fn a_status_that_swings_is_not_written_in_vain() {
         cluster.pass(2);
         assert_eq!(cluster.settle_pool("p", revision + 3), "write the status of pool p");
     }
-    assert_eq!(cluster.world.written_in_vain(cluster.now).count(), 0);
+    assert_eq!(cluster.world.ineffective_writes(cluster.now).count(), 0);
     assert_eq!(cluster.world.pool_pause(&"p".into()).later_than(cluster.now), None);
 }
 

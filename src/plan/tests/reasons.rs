@@ -1,7 +1,7 @@
 //! Tests of every reason for which a pool gives a node nothing.
 
 use super::*;
-use crate::model::share::Share;
+use crate::model::address_class::AddressClass;
 use crate::plan::{explain, still_lacks_pool, why_no_block, why_no_pool};
 
 /// Compares the reasons for node `a` in this cluster and mode, one per line, and its wait.
@@ -111,9 +111,9 @@ fn the_labels_that_pools_ask_for_are_told_first_and_those_of_kubernetes_last() {
         "node a 1{labels} label=node.kubernetes.io/of=k label=cloud=c zone=b\nciliumnode a @50\npool q none 28 zone=c"
     ));
     let why = why_no_pool(&cluster.world, &"a".into());
-    let told = "no pool selects it: its labels are zone=b, cloud=c, k8s.io/l0=x, k8s.io/l1=x, k8s.io/l2=x, \
+    let reported = "no pool selects it: its labels are zone=b, cloud=c, k8s.io/l0=x, k8s.io/l1=x, k8s.io/l2=x, \
                 k8s.io/l3=x, k8s.io/l4=x, k8s.io/l5=x, k8s.io/l6=x, k8s.io/l7=x and 3 more; label it";
-    assert!(why.starts_with(told), "{why}");
+    assert!(why.starts_with(reported), "{why}");
 }
 
 #[test]
@@ -124,18 +124,18 @@ fn a_node_that_waits_says_why_each_of_its_pools_has_no_block() {
          claim 10.0.0.0/28 b 1 Held @40",
     );
     assert_eq!(
-        why_no_block(&cluster.world, &"a".into(), &Share { family: Family::V4, pod_ip_pool: None }),
+        why_no_block(&cluster.world, &"a".into(), &AddressClass { family: Family::V4, pod_ip_pool: None }),
         "no pool of the node has a free ipv4 block; add a CIDR to one of its pools, or create a pool that \
          selects the node: pool closed (all ranges are cordoned or draining), pool full (all blocks are taken)",
     );
     let cordoned = Cluster::of("joined a @50\npool closed 10.1.0.0/24 28 cordoned");
     assert_eq!(
-        why_no_block(&cordoned.world, &"a".into(), &Share { family: Family::V4, pod_ip_pool: None }),
+        why_no_block(&cordoned.world, &"a".into(), &AddressClass { family: Family::V4, pod_ip_pool: None }),
         "no pool of the node has a free ipv4 block; set `state: Active` on a CIDR of one of its pools, or create \
          a pool that selects the node: pool closed (all ranges are cordoned or draining)",
     );
     assert_eq!(
-        why_no_block(&cluster.world, &"a".into(), &Share { family: Family::V6, pod_ip_pool: None }),
+        why_no_block(&cluster.world, &"a".into(), &AddressClass { family: Family::V6, pod_ip_pool: None }),
         "the agent runs ipv6 and needs ipv6 addresses, and no pool of the node has ipv6 ranges; add `spec.ipv6` \
          to one of its pools, or create a pool with ipv6 ranges that selects it: closed, full",
     );
@@ -146,7 +146,7 @@ fn no_remedy_names_a_pool_that_is_being_deleted() {
     let old = "joined a @50\npool old 10.0.0.0/28 28 deleting\nclaim 10.0.0.0/28 b 1 Held @40 of=old";
     let why = |text: &str, family: Family| {
         let cluster = Cluster::serving("crd v4 v6", text);
-        why_no_block(&cluster.world, &"a".into(), &Share { family, pod_ip_pool: None })
+        why_no_block(&cluster.world, &"a".into(), &AddressClass { family, pod_ip_pool: None })
     };
     assert_eq!(
         why(old, Family::V4),

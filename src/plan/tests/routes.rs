@@ -4,7 +4,7 @@ use super::*;
 use crate::routes::announced;
 
 /// The routes of every node, and why blocks are not announced: `a: 10.0.0.0/25; b: (10.0.0.128/26: …)`.
-fn told(cluster: &Cluster) -> String {
+fn reported(cluster: &Cluster) -> String {
     let nodes = announced(&cluster.world).into_iter().map(|(node, routes)| {
         let prefixes = routes.prefixes.iter().map(ToString::to_string);
         let others = routes.not_announced.iter().map(|(block, why)| format!("({block}: {why})"));
@@ -22,15 +22,15 @@ fn a_node_announces_its_published_blocks_as_few_prefixes() {
         claim 10.0.0.0/26 a 1 Held @80
         claim 10.0.0.64/26 a 1 Held @81",
     );
-    assert_eq!(told(&cluster), "a: 10.0.0.0/26 (10.0.0.64/26: it is not published)");
+    assert_eq!(reported(&cluster), "a: 10.0.0.0/26 (10.0.0.64/26: it is not published)");
     cluster.observe("ciliumnode a @91 10.0.0.0/26 10.0.0.64/26");
-    assert_eq!(told(&cluster), "a: 10.0.0.0/25");
+    assert_eq!(reported(&cluster), "a: 10.0.0.0/25");
 }
 
 #[test]
 fn a_block_is_announced_until_its_carrier_no_longer_has_it() {
     let of = |claim: &str, carried: &str| {
-        told(&Cluster::of(&format!(
+        reported(&Cluster::of(&format!(
             "pool p 10.0.0.0/24 26\nnode a 1\nciliumnode a @90 10.0.0.0/26 {carried}\n\
              claim 10.0.0.0/26 a 1 Held @80\nclaim 10.0.0.64/26 a 1 {claim} @81"
         )))
@@ -45,7 +45,7 @@ fn a_block_is_announced_until_its_carrier_no_longer_has_it() {
 fn a_node_that_is_gone_announces_nothing() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/24 26\njoined a @90 10.0.0.0/26");
     cluster.delete(Kind::Node, "a", 101);
-    assert_eq!(told(&cluster), "a: (10.0.0.0/26: its Node does not exist)");
+    assert_eq!(reported(&cluster), "a: (10.0.0.0/26: its Node does not exist)");
 }
 
 #[test]
@@ -62,5 +62,5 @@ fn what_two_nodes_have_is_announced_for_neither() {
     );
     let expected = "a: (10.0.0.0/26: it overlaps 10.0.0.0/28 of node b); \
                     b: 10.0.0.64/26 (10.0.0.0/28: it overlaps 10.0.0.0/26 of node a)";
-    assert_eq!(told(&cluster), expected);
+    assert_eq!(reported(&cluster), expected);
 }

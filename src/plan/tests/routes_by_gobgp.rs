@@ -50,7 +50,7 @@ fn gobgp(cluster: &Cluster) -> &Gobgp {
     gobgp
 }
 
-fn told(plan: &RoutesPlan) -> String {
+fn reported(plan: &RoutesPlan) -> String {
     let requests = plan.requests.iter().map(ToString::to_string);
     let rib = plan.rib.iter().flat_map(|request| match request {
         RibRequest::List => vec!["list".to_owned()],
@@ -62,14 +62,14 @@ fn told(plan: &RoutesPlan) -> String {
 
 #[track_caller]
 fn plans(cluster: &Cluster, expected: &str) {
-    assert_eq!(told(&routes(&cluster.world, cluster.now)), expected);
+    assert_eq!(reported(&routes(&cluster.world, cluster.now)), expected);
 }
 
 /// The decision is sent. Nothing is answered yet.
 #[track_caller]
 fn begin(cluster: &mut Cluster, expected: &str) -> RoutesPlan {
     let plan = routes(&cluster.world, cluster.now);
-    assert_eq!(told(&plan), expected);
+    assert_eq!(reported(&plan), expected);
     cluster.world.begin_routes(&plan, cluster.now);
     plan
 }
@@ -142,7 +142,7 @@ fn a_restart_changes_nothing_but_what_is_wrong() {
     );
     // No Node has the next hop of the last, so no claims can say anything else about it.
     let plan = routes(&cluster.world, cluster.now);
-    assert_eq!(told(&plan), "read the claims of node a; read the claims of node b; withdraw 10.9.0.0/26");
+    assert_eq!(reported(&plan), "read the claims of node a; read the claims of node b; withdraw 10.9.0.0/26");
     let Some(RibRequest::Change(applied)) = plan.rib.clone() else { panic!("{plan:?}") };
     cluster.world.begin_routes(&plan, cluster.now);
     finish(&mut cluster, RibOutcome::Changed { applied, refused: Vec::new(), failure: None });
@@ -356,7 +356,7 @@ fn a_daemon_that_does_not_answer_is_a_finding_the_second_time() {
     for _ in 0..2 {
         drop(begin(&mut cluster, "list"));
         finish(&mut cluster, RibOutcome::Unlisted(RibFailure::Unanswered("no answer".to_owned())));
-        if !told(&routes(&cluster.world, cluster.now)).contains("RouteWithheld") {
+        if !reported(&routes(&cluster.world, cluster.now)).contains("RouteWithheld") {
             plans(&cluster, "");
             cluster.pass(1);
         }
@@ -372,7 +372,7 @@ fn a_second_speaker_is_a_finding_where_cilium_can_announce_blocks() {
     cluster.world.export_to_gobgp(policy(Announcing::Blocks, 100));
     let speaker = Speaker { name: "pods".to_owned(), announces_blocks: true };
     cluster.world.observe_speakers(SpeakerKind::Advertisement, SpeakerNews::Applied(speaker));
-    assert_has(&told(&routes(&cluster.world, cluster.now)), "RouteAnnouncedTwice GoBGP gobgpd:50051");
+    assert_has(&reported(&routes(&cluster.world, cluster.now)), "RouteAnnouncedTwice GoBGP gobgpd:50051");
 }
 
 #[test]

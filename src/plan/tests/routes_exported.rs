@@ -69,7 +69,7 @@ fn running(cluster: &mut Cluster, node: &str, networks: &str) {
     cluster.world.observe_frr_node_states(FrrNodeStateNews::Applied(state));
 }
 
-fn told(plan: &RoutesPlan) -> String {
+fn reported(plan: &RoutesPlan) -> String {
     let hidden = |text: String| {
         ["a", "b"].iter().fold(text, |text, node| {
             text.replace(name_of(&NodeName::from(*node)).as_str(), &format!("of-{node}"))
@@ -83,7 +83,7 @@ fn told(plan: &RoutesPlan) -> String {
 #[track_caller]
 fn planned(cluster: &Cluster, expected: &str) -> RoutesPlan {
     let plan = routes(&cluster.world, cluster.now);
-    assert_eq!(told(&plan), expected);
+    assert_eq!(reported(&plan), expected);
     plan
 }
 
@@ -112,7 +112,7 @@ fn end(cluster: &mut Cluster, plan: RoutesPlan, answer: &Answer, seen: &Seen) {
 #[track_caller]
 fn node_is_gone(cluster: &mut Cluster, node: &str) {
     let plan = routes(&cluster.world, cluster.now);
-    let [Request::Read(Read::Node(read, as_of))] = &plan.requests[..] else { panic!("{}", told(&plan)) };
+    let [Request::Read(Read::Node(read, as_of))] = &plan.requests[..] else { panic!("{}", reported(&plan)) };
     assert_eq!(read.as_str(), node);
     let seen = found(Presence::Gone, as_of.number());
     end(cluster, plan, &Answer::Done, &seen);
@@ -199,7 +199,7 @@ fn a_changed_template_reaches_one_node_after_the_other() {
     shown(&mut cluster, "template @96 sessions=new");
     // The order is that of their names.
     let first = routes(&cluster.world, cluster.now);
-    let (one, other) = if told(&first).contains("node a") { ("a", "b") } else { ("b", "a") };
+    let (one, other) = if reported(&first).contains("node a") { ("a", "b") } else { ("b", "a") };
     send(&mut cluster, &format!("copy the template into FRRConfiguration of-{one} of node {one}"));
     writes(&cluster, "");
     cluster.pass(1);
@@ -242,7 +242,7 @@ fn an_object_that_is_stored_otherwise_is_created_again_after_a_growing_pause() {
                    something else";
     for n_before in 0..6 {
         let plan = routes(&cluster.world, cluster.now);
-        assert!(told(&plan).starts_with(creates), "{n_before}: {}", told(&plan));
+        assert!(reported(&plan).starts_with(creates), "{n_before}: {}", reported(&plan));
         let stored = configuration(&format!("a every @{}", 200 + n_before));
         let uid = stored.uid.clone();
         end(&mut cluster, plan, &Answer::Done, &Seen::Frr(Box::new(stored)));
@@ -418,7 +418,7 @@ fn a_write_without_an_answer_is_reported_the_second_time_and_while_it_is_due() {
         cluster.pass(3);
     }
     let plan = routes(&cluster.world, cluster.now);
-    assert!(told(&plan).contains("RouteRefused Node a"), "{}", told(&plan));
+    assert!(reported(&plan).contains("RouteRefused Node a"), "{}", reported(&plan));
     shown(&mut cluster, "template @98 sessions=old");
     writes(&cluster, "");
 }
@@ -427,19 +427,20 @@ fn a_write_without_an_answer_is_reported_the_second_time_and_while_it_is_due() {
 fn a_second_speaker_is_a_finding_where_cilium_can_announce_blocks() {
     let found = |mut cluster: Cluster| {
         exporting(&mut cluster, &[]);
-        let told =
-            |cluster: &Cluster| told(&routes(&cluster.world, cluster.now)).contains("RouteAnnouncedTwice");
+        let reported = |cluster: &Cluster| {
+            reported(&routes(&cluster.world, cluster.now)).contains("RouteAnnouncedTwice")
+        };
         let kind = SpeakerKind::Advertisement;
         let speaker = |name: &str, announces_blocks| Speaker { name: name.to_owned(), announces_blocks };
         cluster.world.observe_speakers(kind, SpeakerNews::Listed(vec![speaker("services", false)]));
-        assert!(!told(&cluster));
+        assert!(!reported(&cluster));
         cluster.world.observe_speakers(kind, SpeakerNews::Applied(speaker("pods", true)));
-        let is_told = told(&cluster);
+        let is_reported = reported(&cluster);
         cluster.world.observe_speakers(SpeakerKind::PeeringPolicy, SpeakerNews::Listed(Vec::new()));
-        assert_eq!(told(&cluster), is_told, "another kind");
+        assert_eq!(reported(&cluster), is_reported, "another kind");
         cluster.world.observe_speakers(kind, SpeakerNews::Deleted(speaker("pods", true)));
-        assert!(!told(&cluster));
-        is_told
+        assert!(!reported(&cluster));
+        is_reported
     };
     assert!(!found(Cluster::of(A)), "in mode crd Cilium announces nothing");
     let in_mode = |words| Cluster::serving(words, "pool p 10.0.0.0/24 26");
@@ -450,11 +451,12 @@ fn a_second_speaker_is_a_finding_where_cilium_can_announce_blocks() {
 #[test]
 fn a_router_of_a_vrf_in_the_template_is_information() {
     let mut cluster = cluster(A, &[]);
-    let told = |cluster: &Cluster| told(&routes(&cluster.world, cluster.now));
-    assert!(!told(&cluster).contains("RouteInVrf"));
+    let reported = |cluster: &Cluster| reported(&routes(&cluster.world, cluster.now));
+    assert!(!reported(&cluster).contains("RouteInVrf"));
     shown(&mut cluster, "template @98 sessions=s vrf=red");
     assert!(
-        told(&cluster).contains("RouteInVrf FRRConfiguration template: its routers of the VRFs red announce")
+        reported(&cluster)
+            .contains("RouteInVrf FRRConfiguration template: its routers of the VRFs red announce")
     );
     assert!(!FindingKind::RouteInVrf.is_wrong());
 }

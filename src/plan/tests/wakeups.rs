@@ -194,7 +194,7 @@ fn node_config_news() -> Vec<NodeConfigNews> {
     let configs = || {
         ["ipam-default-ip-pool=mars", "enable-bgp-control-plane=false", "ipam=crd", "enable-ipv6=true"]
             .into_iter()
-            .flat_map(|set| ["all", "zone=x"].map(|whom| node_config(&format!("one {whom} {set}"))))
+            .flat_map(|set| ["all", "zone=x"].map(|nodes| node_config(&format!("one {nodes} {set}"))))
     };
     let mut news: Vec<NodeConfigNews> = configs().map(NodeConfigNews::Applied).collect();
     news.extend(configs().map(|config| NodeConfigNews::Listed(vec![config])));

@@ -40,7 +40,7 @@ fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
     let why = crate::plan::reasons::why_no_block(
         &alone.world,
         &"a".into(),
-        &crate::model::share::Share { family: Family::V4, pod_ip_pool: None },
+        &crate::model::address_class::AddressClass { family: Family::V4, pod_ip_pool: None },
     );
     assert!(why.contains("its blocks are too wide for Cilium's mode: /22 is the limit"), "{why}");
 }

@@ -1,15 +1,15 @@
 //! The versions of Cilium that the controller supports in crd mode (`docs/cilium.md`, Support).
 
-use crate::model::release::Release;
+use crate::model::cilium_version::CiliumVersion;
 use crate::publisher::support::Support;
 
 /// The oldest supported version. Agents of most earlier versions overwrite `podCIDRs` whenever they write their
 /// CiliumNode, and ten conflicts in a row make an agent before 1.14 exit within a moment. The handshake of a reclaim
 /// may cause those.
-const OLDEST: Release = Release::new(1, 14, 2);
+const OLDEST: CiliumVersion = CiliumVersion::new(1, 14, 2);
 
 /// How far the controller supports agents of a version.
-pub(super) fn support(release: Option<Release>) -> Support {
+pub(super) fn support(release: Option<CiliumVersion>) -> Support {
     match release {
         None => Support::Unknown,
         Some(release) if release < OLDEST => Support::Outdated,
@@ -18,7 +18,7 @@ pub(super) fn support(release: Option<Release>) -> Support {
 }
 
 /// Why agents of this version are not supported, and the remedy, for a person.
-pub(super) fn why_unsupported(release: Release) -> String {
+pub(super) fn why_unsupported(release: CiliumVersion) -> String {
     format!(
         "agents of Cilium {release} are older than {OLDEST} and may overwrite spec.ipam.podCIDRs: their nodes \
          get blocks, and none is reclaimed; upgrade these agents to {OLDEST} or newer"

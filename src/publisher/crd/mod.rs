@@ -11,7 +11,9 @@ use super::demand::Demand;
 use super::one_store;
 use super::support::Support;
 use super::traits::Traits;
+use crate::model::address_class::AddressClass;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
+use crate::model::cilium_version::CiliumVersion;
 use crate::model::claim::Claim;
 use crate::model::counted::counted;
 use crate::model::crd::{CrdChange, CrdFields, FENCE, FormerCrd, MarkChange, ReleaseMark};
@@ -19,12 +21,10 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::node::Node;
 use crate::model::pool::{Expand, Pool};
-use crate::model::release::Release;
 use crate::model::request::{
     BumpVersion, Publication, QueryStep, Request, UsageQuery, Withdrawal, WithdrawalStep, Write,
 };
 use crate::model::revision::Revision;
-use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -143,7 +143,7 @@ impl CiliumMode for Crd {
         true
     }
 
-    fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+    fn lists(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
         fields(carrier).is_some_and(|fields| fields.pod_cidrs.contains(&cidr))
     }
 
@@ -185,22 +185,28 @@ impl CiliumMode for Crd {
     }
 
     fn unavailable_in(&self, carrier: Carrier<'_>, block: Cidr) -> AddressSet {
-        let mut withheld = AddressSet::from_iter([block]);
+        let mut excluded = AddressSet::from_iter([block]);
         if let Some(fields) = fields(carrier) {
-            withheld.remove_all(&fields.pool.within(block));
+            excluded.remove_all(&fields.pool.within(block));
         }
-        withheld
+        excluded
     }
 
-    fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
-        block.size() - withheld.count_in(block)
+    fn n_offered(&self, block: Cidr, excluded: &AddressSet) -> u128 {
+        block.size() - excluded.count_in(block)
     }
 
-    fn minimum_for_start(&self, _: Carrier<'_>, _: &Share) -> u128 {
+    fn minimum_for_start(&self, _: Carrier<'_>, _: &AddressClass) -> u128 {
         MINIMUM_FOR_START
     }
 
-    fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim], _: &BTreeSet<Cidr>) -> Demand {
+    fn demand(
+        &self,
+        carrier: Carrier<'_>,
+        class: &AddressClass,
+        blocks: &[&Claim],
+        _: &BTreeSet<Cidr>,
+    ) -> Demand {
         let mut demand = Demand::default();
         let Some(fields) = fields(carrier) else {
             return demand;
@@ -218,7 +224,7 @@ impl CiliumMode for Crd {
                 .filter(|address| !is_used(*address) && !fields.owners.contains(*address))
                 .count();
         }
-        let has_primary = fields.pod_cidrs.iter().any(|cidr| cidr.family() == share.family);
+        let has_primary = fields.pod_cidrs.iter().any(|cidr| cidr.family() == class.family);
         if !has_primary {
             // As soon as there is a primary block, these addresses are kept in it.
             kept += self.infrastructure.len();
@@ -227,8 +233,8 @@ impl CiliumMode for Crd {
         demand
     }
 
-    fn is_enough(&self, carrier: Carrier<'_>, share: &Share, holding: Holding, first: &Pool) -> bool {
-        let enough_to_start = holding.demand.capacity >= self.minimum_for_start(carrier, share)
+    fn is_enough(&self, carrier: Carrier<'_>, class: &AddressClass, holding: Holding, first: &Pool) -> bool {
+        let enough_to_start = holding.demand.capacity >= self.minimum_for_start(carrier, class)
             && (holding.phase == Phase::Served || holding.n_blocks >= first.per_node.initial_blocks as usize);
         enough_to_start && holding.demand.is_met(first.expand)
     }
@@ -339,11 +345,11 @@ impl CiliumMode for Crd {
         fields(carrier).is_some_and(withdrawal::is_in_handshake)
     }
 
-    fn support(&self, release: Option<Release>) -> Support {
+    fn support(&self, release: Option<CiliumVersion>) -> Support {
         agent_versions::support(release)
     }
 
-    fn why_unsupported(&self, release: Release) -> String {
+    fn why_unsupported(&self, release: CiliumVersion) -> String {
         agent_versions::why_unsupported(release)
     }
 

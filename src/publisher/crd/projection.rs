@@ -157,7 +157,7 @@ pub(super) mod tests {
             node: "n".into(),
             node_uid: "nu".into(),
             pod_ip_pool: None,
-            withheld: [cidr.first_address()].into_iter().collect(),
+            excluded: [cidr.first_address()].into_iter().collect(),
             state: ClaimState::Held,
             since: Timestamp::default(),
             created_for: Some("u".into()),

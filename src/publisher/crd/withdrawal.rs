@@ -189,7 +189,7 @@ mod tests {
     const BLOCK: &str = "10.0.0.8/30";
 
     fn claim() -> Claim {
-        Claim { withheld: AddressSet::new(), ..projection::tests::claim(BLOCK, 0) }
+        Claim { excluded: AddressSet::new(), ..projection::tests::claim(BLOCK, 0) }
     }
 
     /// The fields of a CiliumNode with a primary block and the block of the claim: `fence=` and a number of its

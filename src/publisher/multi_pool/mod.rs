@@ -16,7 +16,9 @@ use super::one_store;
 use super::operator::{self, TURN_OFF};
 use super::support::Support;
 use super::traits::Traits;
+use crate::model::address_class::AddressClass;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
+use crate::model::cilium_version::{CiliumVersion, Minor};
 use crate::model::claim::{Claim, Reason};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
@@ -26,10 +28,8 @@ use crate::model::node::Node;
 use crate::model::outcome::Presence;
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, Pool};
-use crate::model::release::{Minor, Release};
 use crate::model::request::{Publication, QueryStep, Read, Request, UsageQuery, Withdrawal, Write};
 use crate::model::revision::Revision;
-use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -125,7 +125,7 @@ impl CiliumMode for MultiPool {
 
     /// Under any Cilium pool. A CIDR that moves to another pool breaks the next start of its agent, so it is not
     /// listed twice.
-    fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+    fn lists(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
         fields(carrier).is_some_and(|fields| fields.listed().any(|listed| listed == cidr))
     }
 
@@ -135,7 +135,7 @@ impl CiliumMode for MultiPool {
     }
 
     fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
-        if self.carries(carrier, cidr) { n_assignable(cidr) } else { 0 }
+        if self.lists(carrier, cidr) { n_assignable(cidr) } else { 0 }
     }
 
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
@@ -152,7 +152,7 @@ impl CiliumMode for MultiPool {
 
     /// A published block stays under its name, even if its pool or the default now has another one. An agent that
     /// finds a CIDR under another name than before does not restore its pods.
-    fn carried_under(&self, carrier: Carrier<'_>, claim: &Claim) -> Option<PodIpPoolName> {
+    fn pool_name_on(&self, carrier: Carrier<'_>, claim: &Claim) -> Option<PodIpPoolName> {
         let name = self.publication_name(claim);
         let mut names = names_of(carrier, claim.cidr).peekable();
         let Some(first) = names.peek().copied().map(PodIpPoolName::from) else { return Some(name.clone()) };
@@ -192,8 +192,8 @@ impl CiliumMode for MultiPool {
 
     /// The carrier of an agent that has not reported its need is not written. A conflict with one of its first
     /// updates costs the agent a minute.
-    fn minimum_for_start(&self, carrier: Carrier<'_>, share: &Share) -> u128 {
-        u128::from(needed(carrier, share) > 0)
+    fn minimum_for_start(&self, carrier: Carrier<'_>, class: &AddressClass) -> u128 {
+        u128::from(needed(carrier, class) > 0)
     }
 
     /// An agent that ran in crd mode before reports its need, and then removes `status.ipam.used`. If that update meets a
@@ -207,11 +207,11 @@ impl CiliumMode for MultiPool {
     fn demand(
         &self,
         carrier: Carrier<'_>,
-        share: &Share,
+        class: &AddressClass,
         blocks: &[&Claim],
         ours: &BTreeSet<Cidr>,
     ) -> Demand {
-        let demand = Demand { used: needed(carrier, share), ..Demand::default() };
+        let demand = Demand { used: needed(carrier, class), ..Demand::default() };
         let mut counted = BTreeSet::new();
         // A block is not published beside a CIDR that overlaps it. If both are published, the agent counts both.
         let is_part = |block: Cidr| {
@@ -227,9 +227,9 @@ impl CiliumMode for MultiPool {
         });
         // The blocks of other writers serve the node as well.
         let entries = fields(carrier).into_iter().flat_map(|fields| &fields.allocated);
-        let of_name = entries.filter(|entry| is_named(share, &entry.pool));
+        let of_name = entries.filter(|entry| is_named(class, &entry.pool));
         let others =
-            of_name.flat_map(|entry| &entry.cidrs).copied().filter(|cidr| cidr.family() == share.family);
+            of_name.flat_map(|entry| &entry.cidrs).copied().filter(|cidr| cidr.family() == class.family);
         others
             .filter(|cidr| !counted.contains(cidr) && !ours.contains(cidr))
             .fold(demand, |demand, cidr| demand.grown_by(n_assignable(cidr)))
@@ -237,7 +237,7 @@ impl CiliumMode for MultiPool {
 
     /// The agent adds its own reserve to its need, and releases the surplus. So neither thresholds nor a number of
     /// first blocks count.
-    fn is_enough(&self, _: Carrier<'_>, _: &Share, holding: Holding, first: &Pool) -> bool {
+    fn is_enough(&self, _: Carrier<'_>, _: &AddressClass, holding: Holding, first: &Pool) -> bool {
         !self.is_short(holding.demand, first.expand)
     }
 
@@ -342,7 +342,7 @@ impl CiliumMode for MultiPool {
     /// A claim drains once its agent has refused to release the block. The agent gives no more of it to new pods, and
     /// does not report which addresses are in use.
     fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain {
-        if self.carries(carrier, claim.cidr) {
+        if self.lists(carrier, claim.cidr) {
             Drain::Closed(AddressSet::new())
         } else {
             Drain::Stays(Stays::Incomplete)
@@ -369,7 +369,7 @@ impl CiliumMode for MultiPool {
     }
 
     fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
-        if !self.carries(carrier, claim.cidr) {
+        if !self.lists(carrier, claim.cidr) {
             Leaving::Off
         } else if carrier.revision().within() > Some(claim.revision) {
             Leaving::NoConsent
@@ -378,7 +378,7 @@ impl CiliumMode for MultiPool {
         }
     }
 
-    fn support(&self, release: Option<Release>) -> Support {
+    fn support(&self, release: Option<CiliumVersion>) -> Support {
         match release {
             None => Support::Unknown,
             Some(release) if release.minor < FIRST => Support::None,
@@ -386,7 +386,7 @@ impl CiliumMode for MultiPool {
         }
     }
 
-    fn why_unsupported(&self, release: Release) -> String {
+    fn why_unsupported(&self, release: CiliumVersion) -> String {
         format!(
             "agents of Cilium {release} do not confirm in multi-pool mode that they released a CIDR: their \
              nodes keep their blocks and get no more; upgrade these agents to 1.17 or newer"
@@ -395,7 +395,7 @@ impl CiliumMode for MultiPool {
 
     /// A `maskSize` that differs only keeps Cilium's BGP from announcing. So does a missing object, for agents before
     /// 1.19. An agent of unknown version may need the object.
-    fn misfit_matters(&self, misfit: Misfit, release: Option<Release>) -> bool {
+    fn misfit_matters(&self, misfit: Misfit, release: Option<CiliumVersion>) -> bool {
         match misfit {
             Misfit::Missing => {
                 self.bgp == Bgp::On || release.is_none_or(|release| release.minor >= FIRST_WITH_POD_IP_POOLS)
@@ -406,7 +406,7 @@ impl CiliumMode for MultiPool {
 
     /// Without the object an agent from 1.19 on can't use a CIDR, and an object that an administrator then creates
     /// may make it exit. An object that lacks the family makes an agent with BGP exit.
-    fn misfit_harms(&self, misfit: Misfit, release: Option<Release>) -> bool {
+    fn misfit_harms(&self, misfit: Misfit, release: Option<CiliumVersion>) -> bool {
         match misfit {
             Misfit::Missing => release.is_some_and(|release| release.minor >= FIRST_WITH_POD_IP_POOLS),
             Misfit::Family(_) => self.bgp == Bgp::On,
@@ -469,11 +469,11 @@ fn missing<'a>(fields: &PoolsFields, claims: &[&'a Claim]) -> Vec<&'a Claim> {
     missing
 }
 
-/// The number of addresses of a share that the agent needs.
-fn needed(carrier: Carrier<'_>, share: &Share) -> u128 {
+/// The number of addresses of a class that the agent needs.
+fn needed(carrier: Carrier<'_>, class: &AddressClass) -> u128 {
     let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
-    let of_name = requested.filter(|entry| is_named(share, &entry.pool));
-    of_name.filter_map(|entry| entry.needed.get(&share.family)).copied().max().unwrap_or_default()
+    let of_name = requested.filter(|entry| is_named(class, &entry.pool));
+    of_name.filter_map(|entry| entry.needed.get(&class.family)).copied().max().unwrap_or_default()
 }
 
 /// Supposes that pods use this percentage of the addresses under each name. An agent requests them in steps of its
@@ -494,9 +494,9 @@ fn reports_need(fields: &PoolsFields) -> bool {
     fields.requested.iter().any(|entry| entry.asked_as_of.is_none())
 }
 
-/// Whether a share is the one of this name.
-fn is_named(share: &Share, name: &str) -> bool {
-    share.pod_ip_pool.as_ref().is_some_and(|of_share| of_share.as_str() == name)
+/// Whether a class is the one of this name.
+fn is_named(class: &AddressClass, name: &str) -> bool {
+    class.pod_ip_pool.as_ref().is_some_and(|of_class| of_class.as_str() == name)
 }
 
 /// The names under which a carrier lists a CIDR; more than one if another writer has copied it.

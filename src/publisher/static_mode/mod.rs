@@ -15,16 +15,16 @@ use super::demand::Demand;
 use super::edges::edge_addresses;
 use super::support::Support;
 use super::traits::Traits;
+use crate::model::address_class::AddressClass;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
+use crate::model::cilium_version::CiliumVersion;
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::node::{Malformed, Node};
 use crate::model::pool::{Expand, Pool};
-use crate::model::release::Release;
 use crate::model::request::{Publication, Request};
 use crate::model::revision::Revision;
-use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -156,7 +156,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
     }
 
-    fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+    fn lists(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
         self.mode.pod_cidrs(carrier).contains(&cidr)
     }
 
@@ -179,15 +179,15 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     /// One block is all that a node ever gets, however small it is.
-    fn minimum_for_start(&self, _: Carrier<'_>, _: &Share) -> u128 {
+    fn minimum_for_start(&self, _: Carrier<'_>, _: &AddressClass) -> u128 {
         1
     }
 
-    fn demand(&self, _: Carrier<'_>, _: &Share, blocks: &[&Claim], _: &BTreeSet<Cidr>) -> Demand {
+    fn demand(&self, _: Carrier<'_>, _: &AddressClass, blocks: &[&Claim], _: &BTreeSet<Cidr>) -> Demand {
         blocks.iter().fold(Demand::default(), |demand, claim| demand.grown_by(claim.offered_count()))
     }
 
-    fn is_enough(&self, _: Carrier<'_>, _: &Share, holding: Holding, _: &Pool) -> bool {
+    fn is_enough(&self, _: Carrier<'_>, _: &AddressClass, holding: Holding, _: &Pool) -> bool {
         holding.n_blocks > 0
     }
 
@@ -204,7 +204,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         if of_each.is_empty() || !self.mode.pod_cidrs(carrier).is_empty() {
             return None;
         }
-        let n_addresses: u128 = of_each.iter().map(|claim| self.n_offered(claim.cidr, &claim.withheld)).sum();
+        let n_addresses: u128 = of_each.iter().map(|claim| self.n_offered(claim.cidr, &claim.excluded)).sum();
         let added: Vec<Cidr> = of_each.iter().map(|claim| claim.cidr).collect();
         Some(Publication {
             node: carrier.name().clone(),
@@ -259,15 +259,15 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
-        if self.carries(carrier, claim.cidr) { Leaving::NoConsent } else { Leaving::Off }
+        if self.lists(carrier, claim.cidr) { Leaving::NoConsent } else { Leaving::Off }
     }
 
     /// Agents of every version read the CIDRs and never write them.
-    fn support(&self, release: Option<Release>) -> Support {
+    fn support(&self, release: Option<CiliumVersion>) -> Support {
         release.map_or(Support::Unknown, |_| Support::Full)
     }
 
-    fn why_unsupported(&self, release: Release) -> String {
+    fn why_unsupported(&self, release: CiliumVersion) -> String {
         format!("agents of Cilium {release} are supported in mode {}", M::NAME)
     }
 

@@ -6,7 +6,7 @@ use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
 
 use super::series::{Labels, Series};
-use crate::telemetry::standing::Right;
+use crate::telemetry::api_health::Right;
 
 /// The counts. Clones share them.
 #[derive(Debug, Clone, Default)]

@@ -42,7 +42,7 @@ pub(crate) fn world() -> crate::world::World {
     let claim = |name: &str, cidr: &str, state: &str| {
         object::<Claims>(&format!(
             r#"{{"metadata":{{"name":"{name}","uid":"c","resourceVersion":"5","creationTimestamp":"2026-01-01T00:00:00Z"}},
-            "spec":{{"cidr":"{cidr}","pool":"beijing","node":"node-7","nodeUID":"n","withheld":[],{state},
+            "spec":{{"cidr":"{cidr}","pool":"beijing","node":"node-7","nodeUID":"n","excluded":[],{state},
             "since":"2026-01-01T00:00:00Z"}}}}"#
         ))
     };

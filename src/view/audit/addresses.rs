@@ -31,7 +31,7 @@ pub(super) fn look(world: &World, pods: &[PodAddresses], found: &mut Found) {
         }
     }
     for (address, pods) in holders.into_iter().filter(|(_, pods)| pods.len() > 1) {
-        let cause = format!("it shares {address} with {}", ten_of(pods[1..].iter().map(|pod| &pod.name)));
+        let cause = format!("it classes {address} with {}", ten_of(pods[1..].iter().map(|pod| &pod.name)));
         found.add(Check::PodAddressTwice, POD, pods[0].name.clone(), cause, String::new());
     }
 }

@@ -51,13 +51,13 @@ fn of_claim(world: &World, claim: &Claim, found: &mut Found) {
     let Some(carrier) = world.carrier(node) else { return };
     let reader = world.reader_of(node);
     let kind = carrier.kind().as_str();
-    if claim.is_published_state() && !reader.carries(carrier, block) {
+    if claim.is_published_state() && !reader.lists(carrier, block) {
         let cause = format!("{kind} {node} does not have the block");
         found.add(Check::ClaimUnpublished, BLOCK, name(), cause, block.to_string());
     }
     if let ClaimState::Cooling(reason) = claim.state {
         let used = reader.used_in(carrier, block);
-        if reader.carries(carrier, block) || !used.is_empty() {
+        if reader.lists(carrier, block) || !used.is_empty() {
             let cause = format!("the block cools ({reason}), and {kind} {node} still has it");
             found.add(Check::CooledAndCarried, BLOCK, name(), cause, block.to_string());
         }

@@ -271,8 +271,8 @@ fn of_range(
     }
     // Foreign addresses in excluded space do not concern the pool.
     let concerned = if is_open { grid.usable() } else { grid.own() };
-    for (cidr, occupant) in world.ledger().strangers_in(range) {
-        let block = of_stranger(cidr, occupant);
+    for (cidr, occupant) in world.ledger().unclaimed_in(range) {
+        let block = of_unclaimed(cidr, occupant);
         for run in concerned.runs_within(grid.span(cidr)) {
             row.paint(run, block.clone());
         }
@@ -282,7 +282,7 @@ fn of_range(
             continue;
         }
         let is_own = claim.pool == pool.name && grid.number(claim.cidr).is_some();
-        let block = if is_own { of_claim(world, claim) } else { of_strange_claim(claim) };
+        let block = if is_own { of_claim(world, claim) } else { of_other_claim(claim) };
         row.paint(grid.span(claim.cidr), block);
     }
     let piece = |(run, block): (BlockRun, Block)| Piece {
@@ -305,10 +305,10 @@ fn of_claim(world: &World, claim: &Claim) -> Block {
         ClaimState::Cooling(_) => BlockState::Cooling,
     };
     let (reader, carrier) = (world.reader(), world.carrier(&claim.node));
-    let is_carried = carrier.is_some_and(|carrier| reader.carries(carrier, claim.cidr));
+    let is_carried = carrier.is_some_and(|carrier| reader.lists(carrier, claim.cidr));
     let usage = carrier.filter(|_| is_carried && reader.traits().shows_use).map(|carrier| Usage {
         used: capped_count(reader.n_used_in(carrier, claim.cidr)),
-        offered: capped_count(reader.n_offered(claim.cidr, &claim.withheld)),
+        offered: capped_count(reader.n_offered(claim.cidr, &claim.excluded)),
     });
     let note = match &claim.state {
         ClaimState::Held | ClaimState::Draining(_) if !others.is_empty() => {
@@ -327,30 +327,30 @@ fn of_claim(world: &World, claim: &Claim) -> Block {
 
 /// The other objects that have addresses of a claimed block.
 fn others(world: &World, claim: &Claim) -> Vec<String> {
-    let strangers = world.ledger().strangers_in(claim.cidr);
+    let unclaimed = world.ledger().unclaimed_in(claim.cidr);
     let is_other = |occupant: &Occupant| match occupant {
         Occupant::Carried(node) => *node != claim.node,
         Occupant::Unreadable(kind, name) => *kind == Kind::CiliumNode && name != claim.node.as_str(),
         Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) => false,
     };
-    let strangers =
-        strangers.filter(|(_, occupant)| is_other(occupant)).map(|(_, other)| world.name_of(other));
+    let unclaimed =
+        unclaimed.filter(|(_, occupant)| is_other(occupant)).map(|(_, other)| world.name_of(other));
     let claims = world
         .overlapping(claim)
         .map(|other| format!("NodeIPBlock {} of node {}", other.claim.cidr, other.claim.node));
-    let mut others: Vec<String> = strangers.chain(claims).collect();
+    let mut others: Vec<String> = unclaimed.chain(claims).collect();
     others.dedup();
     others
 }
 
 /// A claim of another pool, or of another size.
-fn of_strange_claim(claim: &Claim) -> Block {
+fn of_other_claim(claim: &Claim) -> Block {
     let note = format!("{} of pool {} is {}", claim.cidr, claim.pool, claim.state);
     Block { node: Some(claim.node.clone()), since: Some(claim.since), note, ..Block::of(BlockState::Foreign) }
 }
 
 /// Addresses that are taken without a claim.
-fn of_stranger(cidr: Cidr, occupant: &Occupant) -> Block {
+fn of_unclaimed(cidr: Cidr, occupant: &Occupant) -> Block {
     let (holder, note) = match occupant {
         Occupant::Carried(node) => (Some(node.clone()), format!("has {cidr} without a claim")),
         Occupant::LostClaim(node) => (node.clone(), format!("the claim of {cidr} was lost")),

@@ -43,7 +43,7 @@ impl Cluster {
             if state == "Draining" { format!(r#","ciliumNodeUID":"{node}""#) } else { String::new() };
         let name = cidr.replace('/', "-");
         self.objects.push(object::<Claims>(&format!(
-            r#"{{{},"spec":{{"cidr":"{cidr}","pool":"{pool}","node":"{node}","nodeUID":"{node}","withheld":[],
+            r#"{{{},"spec":{{"cidr":"{cidr}","pool":"{pool}","node":"{node}","nodeUID":"{node}","excluded":[],
             "state":"{state}"{reason}{draining},"since":"2026-01-01T00:00:00Z"}}}}"#,
             meta(&name, "01")
         )));

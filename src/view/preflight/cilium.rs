@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::node_ranges;
 use super::points::{Lines, Point, Settings};
+use crate::model::cilium_version::Minor;
 use crate::model::installation::Installation;
 use crate::model::names::{NodeName, ten_of};
-use crate::model::release::Minor;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::Mode;

@@ -28,7 +28,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
                 errors.push(FieldError::new(field, text, "must not be empty"));
             }
         }
-        let withheld = read_withheld(spec, cidr, &mut errors);
+        let excluded = read_excluded(spec, cidr, &mut errors);
         let state = read_state(spec, &mut errors);
         let metadata = &block.metadata;
         let uid = metadata.uid.as_deref().filter(|uid| !uid.is_empty());
@@ -55,7 +55,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
                     node: spec.node.as_str().into(),
                     node_uid: spec.node_uid.as_str().into(),
                     pod_ip_pool: spec.pod_ip_pool.as_deref().map(PodIpPoolName::from),
-                    withheld,
+                    excluded,
                     state,
                     since: spec.since,
                     created_for: spec.created_for_cilium_node_uid.as_deref().map(Uid::from),
@@ -106,21 +106,21 @@ fn read_state(spec: &NodeIPBlockSpec, errors: &mut Vec<FieldError>) -> Option<Cl
 }
 
 /// The excluded addresses; an entry that can't be read or lies elsewhere is an error, because its meaning is unknown.
-fn read_withheld(spec: &NodeIPBlockSpec, cidr: Option<Cidr>, errors: &mut Vec<FieldError>) -> AddressSet {
-    let mut withheld = AddressSet::new();
+fn read_excluded(spec: &NodeIPBlockSpec, cidr: Option<Cidr>, errors: &mut Vec<FieldError>) -> AddressSet {
+    let mut excluded = AddressSet::new();
     for (index, text) in spec.excluded.iter().enumerate() {
         let entry = text.parse().map(Cidr::single).ok().or_else(|| Cidr::parse_lenient(text));
         match (entry, cidr) {
             (None, _) => {
-                errors.push(FieldError::new(format!("spec.excluded[{index}]"), text, rules::WITHHELD_TEXT));
+                errors.push(FieldError::new(format!("spec.excluded[{index}]"), text, rules::EXCLUDED_TEXT));
             }
             (Some(entry), Some(cidr)) if !cidr.covers(entry) => {
-                errors.push(FieldError::new("spec.excluded", text, rules::WITHHELD_INSIDE));
+                errors.push(FieldError::new("spec.excluded", text, rules::EXCLUDED_INSIDE));
             }
-            (Some(entry), _) => withheld.insert_cidr(entry),
+            (Some(entry), _) => excluded.insert_cidr(entry),
         }
     }
-    withheld
+    excluded
 }
 
 #[cfg(test)]
@@ -151,8 +151,8 @@ mod tests {
         let block: NodeIPBlock = serde_json::from_value(object).unwrap();
         let found = match Claim::try_from(&block) {
             Ok(claim) => format!(
-                "{:?} {} since {} created {} withheld {:?}",
-                claim.state, claim.revision, claim.since, claim.created, claim.withheld
+                "{:?} {} since {} created {} excluded {:?}",
+                claim.state, claim.revision, claim.since, claim.created, claim.excluded
             ),
             Err(invalid) => invalid.to_string(),
         };
@@ -164,7 +164,7 @@ mod tests {
         check(
             &json!({}),
             &json!({}),
-            "Held 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z withheld {}",
+            "Held 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z excluded {}",
         );
     }
 
@@ -176,19 +176,19 @@ mod tests {
                 "reason": "Unused", "ciliumNodeUID": "c1",
                 "excluded": ["10.0.0.33", "10.0.0.32/32", "10.0.0.35/31", "10.0.0.33"],
             }),
-            "Held 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z withheld {10.0.0.32/30}",
+            "Held 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z excluded {10.0.0.32/30}",
         );
         let draining = json!({ "state": "Draining", "reason": "Unused", "ciliumNodeUID": "c1" });
         check(
             &json!({}),
             &draining,
-            "Draining(\"c1\") 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z withheld {}",
+            "Draining(\"c1\") 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z excluded {}",
         );
         let cooling = json!({ "state": "Cooling", "reason": "NodeGone", "ciliumNodeUID": "c1" });
         check(
             &json!({}),
             &cooling,
-            "Cooling(NodeGone) 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z withheld {}",
+            "Cooling(NodeGone) 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z excluded {}",
         );
     }
 

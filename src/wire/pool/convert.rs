@@ -109,7 +109,7 @@ impl Reader {
             selector: selector?,
             pod_ip_pool: spec.pod_ip_pool.as_deref().map(PodIpPoolName::from),
             families,
-            first_last: if spec.allow_first_last_ips { FirstLast::Offered } else { FirstLast::Withheld },
+            first_last: if spec.allow_first_last_ips { FirstLast::Offered } else { FirstLast::Excluded },
             per_node,
             expand,
             reclaim,

@@ -52,7 +52,7 @@ fn claim(text: &str, state: ClaimState) -> Claim {
         node: "n".into(),
         node_uid: "nu".into(),
         pod_ip_pool: None,
-        withheld: AddressSet::new(),
+        excluded: AddressSet::new(),
         state,
         since: Timestamp::default(),
         created_for: Some("cu".into()),
@@ -142,7 +142,7 @@ fn sound() -> World {
         node: "n".into(),
         node_uid: "nu".into(),
         pod_ip_pool: None,
-        withheld: AddressSet::new(),
+        excluded: AddressSet::new(),
         created_for: None,
         since: Timestamp::default(),
     };

@@ -23,7 +23,7 @@ fn claim(node: &str, cidr: &str) -> Write {
         node: node.into(),
         node_uid: "u".into(),
         pod_ip_pool: None,
-        withheld: AddressSet::new(),
+        excluded: AddressSet::new(),
         since: Timestamp::default(),
         created_for: None,
     })

@@ -74,13 +74,13 @@ impl Stage<'_> {
         agent.wait_ready(SOON).await?;
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut story = format!("seed {seed}\n");
-        let mut told = self.settle(agent).await?;
+        let mut reported = self.settle(agent).await?;
         for number in 0..COMMANDS {
             let command = Command::draw(&mut rng);
-            let outcome = self.obey(agent, command, &told).await?;
-            told = self.settle(agent).await?;
+            let outcome = self.obey(agent, command, &reported).await?;
+            reported = self.settle(agent).await?;
             writeln!(story, "{number} {command:?}: {outcome}")?;
-            for (kind, count) in self.kinds(&told) {
+            for (kind, count) in self.kinds(&reported) {
                 writeln!(story, "    {count} {kind}")?;
             }
         }

@@ -98,7 +98,7 @@ impl Bird {
     /// Whether it has got its port.
     async fn listens(&mut self) -> Result<bool> {
         let folder = self.folder.clone();
-        let told = eventually(SOON, async || {
+        let reported = eventually(SOON, async || {
             let protocols = ask(&folder, &["show", "protocols"]).await?;
             match protocols.lines().find(|line| line.starts_with("gobgp ")) {
                 Some(line) if line.contains("Passive") => Ok(true),
@@ -107,7 +107,7 @@ impl Bird {
             }
         });
         tokio::select! {
-            listens = told => listens.context("BIRD does not answer"),
+            listens = reported => listens.context("BIRD does not answer"),
             ended = self.child.wait() => bail!("BIRD has ended, {}", ended?),
         }
     }

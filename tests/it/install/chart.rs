@@ -122,8 +122,8 @@ fn meanings(source: &str) -> Vec<(String, Value, String)> {
             seen.insert(name.clone());
             meanings.push((name, value.clone(), words));
         } else if !value.is_object() {
-            let is_told = (1..names.len()).any(|depth| seen.contains(&names[..depth].join(".")));
-            assert!(is_told, "{name} has no comment");
+            let is_reported = (1..names.len()).any(|depth| seen.contains(&names[..depth].join(".")));
+            assert!(is_reported, "{name} has no comment");
         }
     }
     meanings

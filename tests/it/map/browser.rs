@@ -65,47 +65,47 @@ impl Browser {
         for (command, parameters) in
             [("Emulation.setDeviceMetricsOverride", size), ("Emulation.setEmulatedMedia", features)]
         {
-            browser.tell("/goog/cdp/execute", &json!({"cmd": command, "params": parameters})).await?;
+            browser.command("/goog/cdp/execute", &json!({"cmd": command, "params": parameters})).await?;
         }
-        browser.tell("/url", &json!({"url": format!("file://{}{fragment}", file.display())})).await?;
+        browser.command("/url", &json!({"url": format!("file://{}{fragment}", file.display())})).await?;
         Ok(browser)
     }
 
-    async fn tell(&self, path: &str, body: &Value) -> Result<Value> {
+    async fn command(&self, path: &str, body: &Value) -> Result<Value> {
         ask(self.port, &format!("/session/{}{path}", self.session), body).await
     }
 
     /// The result of a script.
     pub(super) async fn script(&self, script: &str) -> Result<Value> {
-        self.tell("/execute/sync", &json!({"script": script, "args": []})).await
+        self.command("/execute/sync", &json!({"script": script, "args": []})).await
     }
 
     /// The text of an element, shown or not.
     pub(super) async fn text(&self, selector: &str) -> Result<String> {
         let script = "return document.querySelector(arguments[0]).textContent";
-        let text = self.tell("/execute/sync", &json!({"script": script, "args": [selector]})).await?;
+        let text = self.command("/execute/sync", &json!({"script": script, "args": [selector]})).await?;
         Ok(text.as_str().unwrap_or_default().to_owned())
     }
 
     async fn element(&self, selector: &str) -> Result<String> {
-        let found = self.tell("/element", &json!({"using": "css selector", "value": selector})).await?;
+        let found = self.command("/element", &json!({"using": "css selector", "value": selector})).await?;
         Ok(found[ELEMENT].as_str().with_context(|| selector.to_owned())?.to_owned())
     }
 
     pub(super) async fn click(&self, selector: &str) -> Result<()> {
         let element = self.element(selector).await?;
-        self.tell(&format!("/element/{element}/click"), &json!({})).await.map(drop)
+        self.command(&format!("/element/{element}/click"), &json!({})).await.map(drop)
     }
 
     pub(super) async fn keys(&self, selector: &str, keys: &str) -> Result<()> {
         let element = self.element(selector).await?;
-        self.tell(&format!("/element/{element}/value"), &json!({"text": keys})).await.map(drop)
+        self.command(&format!("/element/{element}/value"), &json!({"text": keys})).await.map(drop)
     }
 
     /// Types into the search, as a person does.
     pub(super) async fn search(&self, query: &str) -> Result<()> {
         let element = self.element("#query").await?;
-        self.tell(&format!("/element/{element}/clear"), &json!({})).await?;
+        self.command(&format!("/element/{element}/clear"), &json!({})).await?;
         self.keys("#query", &format!("{query}\u{e007}")).await
     }
 
@@ -116,13 +116,13 @@ impl Browser {
             const area = field.querySelector('svg').getBoundingClientRect(), scale = area.width / 3672;
             return [Math.round(area.left + (600 + (arguments[1] + .5) * 96) * scale),
                     Math.round(area.top + 48 * scale)]";
-        let at = self.tell("/execute/sync", &json!({"script": script, "args": [field, number]})).await?;
+        let at = self.command("/execute/sync", &json!({"script": script, "args": [field, number]})).await?;
         let actions = json!([
             {"type": "pointerMove", "x": at[0], "y": at[1]}, {"type": "pointerDown", "button": 0},
             {"type": "pointerUp", "button": 0},
         ]);
         let mouse = json!({"type": "pointer", "id": "mouse", "actions": actions});
-        self.tell("/actions", &json!({"actions": [mouse]})).await.map(drop)
+        self.command("/actions", &json!({"actions": [mouse]})).await.map(drop)
     }
 
     pub(super) async fn screenshot(&self) -> Result<Vec<u8>> {
@@ -133,7 +133,7 @@ impl Browser {
 
     /// Fails if the page has logged an error, such as a request that its policy forbids.
     pub(super) async fn expect_no_errors(&self) -> Result<()> {
-        let log = self.tell("/se/log", &json!({"type": "browser"})).await?;
+        let log = self.command("/se/log", &json!({"type": "browser"})).await?;
         ensure!(log.as_array().is_some_and(Vec::is_empty), "{log}");
         Ok(())
     }

@@ -92,7 +92,7 @@ impl Objects {
     fn claim(&mut self, cidr: Cidr, pool: &str, node: &str, state: &str) {
         let (state, reason) = state.split_once('/').map_or((state, None), |(state, why)| (state, Some(why)));
         let mut spec = json!({
-            "cidr": cidr.to_string(), "pool": pool, "node": node, "nodeUID": node, "withheld": [], "state": state,
+            "cidr": cidr.to_string(), "pool": pool, "node": node, "nodeUID": node, "excluded": [], "state": state,
             "since": "2026-11-25T11:40:00Z",
         });
         if let Some(reason) = reason {

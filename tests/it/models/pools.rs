@@ -190,7 +190,7 @@ impl<'a> Scene<'a> {
             self.machine.worlds.apply(&format!("nothing of {pool} for a pod"), |bench| {
                 let has_none = !bench.has_free(pool, Family::V4);
                 if is_new {
-                    bench.asks_in_vain(pool, Family::V4);
+                    bench.asks_without_answer(pool, Family::V4);
                 }
                 has_none
             })?;
@@ -359,7 +359,7 @@ impl<'a> Scene<'a> {
                 }
                 false
             }
-            Command::TakesOff { asks } => {
+            Command::Removes { asks } => {
                 if let Some((name, cidr)) = some {
                     allocated.entry(name).or_default().retain(|other| *other != cidr);
                 }
@@ -436,7 +436,7 @@ impl<'a> Scene<'a> {
         }
         let Some(answer) = self.machine.agent.started() else {
             // It retries a minute later, and waits for that too. Another process need not.
-            if self.machine.agent.has_told_of("pools-update-failed") {
+            if self.machine.agent.has_reported("pools-update-failed") {
                 self.machine.say("its first update meets a conflict");
                 self.stops().await?;
                 self.starts()?;

@@ -87,6 +87,6 @@ impl Worlds {
 }
 
 fn shown(worlds: &[Bench]) -> String {
-    let each: BTreeSet<String> = worlds.iter().map(Bench::told).collect();
+    let each: BTreeSet<String> = worlds.iter().map(Bench::reported).collect();
     each.into_iter().take(MAX_SHOWN).collect::<Vec<_>>().join("\n  or ")
 }

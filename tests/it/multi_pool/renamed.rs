@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::taken_off::{LEAVING, RANGE, Scene};
+use super::removed::{LEAVING, RANGE, Scene};
 use super::{
     BLOCK, SLOW, ask_mars, by_name, create_pod_ip_pool, is_named_by_its_claim, join, multi_pool,
     wait_given_back,

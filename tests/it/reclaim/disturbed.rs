@@ -150,7 +150,7 @@ async fn happens(happening: Happening, moment: Moment, release: Release) -> Resu
         }
         happening.prepare(rig).await?;
         moment.reach(rig, &scene, &block).await?;
-        eprintln!("{happening:?} at {moment:?}: {}", scene.told(rig, &block));
+        eprintln!("{happening:?} at {moment:?}: {}", scene.reported(rig, &block));
         match happening.happen(rig, &scene, &block).await? {
             End::Leaves => {
                 if is_fence {

@@ -161,8 +161,8 @@ impl Scene {
 
     /// Returns when the status of the block's claim says this of its drain: the cause, the number of addresses that
     /// pods have (`?` if there is none), and the pods with known names. `nothing` means that it says nothing.
-    pub(super) async fn wait_told(&self, rig: &Rig, block: &str, expected: &str) -> Result<()> {
-        let told = || {
+    pub(super) async fn wait_reported(&self, rig: &Rig, block: &str, expected: &str) -> Result<()> {
+        let reported = || {
             let claim = rig.cluster.object(Kind::Block, &claim_name(block))?;
             let drain = &claim.data["status"]["drain"];
             if drain.is_null() {
@@ -173,9 +173,9 @@ impl Scene {
             let n_pods = drain["podCount"].as_u64().map_or("?".to_owned(), |count| count.to_string());
             Some(format!("{} ({n_pods}: {})", drain["waitingFor"].as_str()?, pods.join(" ")))
         };
-        let is_told = async || Ok(told().as_deref() == Some(expected));
-        let waited = rig.cluster.wait_until("the status of the claim", LATE, is_told).await;
-        waited.with_context(|| format!("{block}: {expected}, and not {:?}", told()))
+        let is_reported = async || Ok(reported().as_deref() == Some(expected));
+        let waited = rig.cluster.wait_until("the status of the claim", LATE, is_reported).await;
+        waited.with_context(|| format!("{block}: {expected}, and not {:?}", reported()))
     }
 
     /// Returns when the block is free, and the CiliumNode shows nothing of it.
@@ -190,7 +190,7 @@ impl Scene {
         };
         let waited =
             rig.cluster.wait_until(&format!("{block} of {} to be free", self.node), LATE, gone).await;
-        waited.with_context(|| self.told(rig, block))
+        waited.with_context(|| self.reported(rig, block))
     }
 
     /// Returns when the block is held and no address of it is kept from pods.
@@ -206,11 +206,11 @@ impl Scene {
                 && !has_any(&seen.release, cidr))
         };
         let waited = rig.cluster.wait_until(&format!("{block} to be held whole"), LATE, whole).await;
-        waited.with_context(|| self.told(rig, block))
+        waited.with_context(|| self.reported(rig, block))
     }
 
     /// The state of the block in the objects, for the message of a failure.
-    pub(super) fn told(&self, rig: &Rig, block: &str) -> String {
+    pub(super) fn reported(&self, rig: &Rig, block: &str) -> String {
         let seen = rig.cluster.published(&self.node).unwrap_or_default();
         let state = self.claim(rig, block).map(|claim| claim.state);
         format!(

@@ -54,14 +54,18 @@ async fn a_block_with_the_agents_own_addresses_stays_and_others_leave() -> Resul
         rig.cluster
             .wait_until("the third block to drain", SOON, drains)
             .await
-            .context(scene.told(rig, OWN))?;
+            .context(scene.reported(rig, OWN))?;
         for number in 0..KEPT {
             scene.agent.release(&format!("ns/kept-{number}")).await?;
         }
         scene.wait_free(rig, &third).await?;
         scene.restart(rig).await?;
         ensure!(scene.held().await? == own, "it has other addresses of its own");
-        ensure!(scene.claim(rig, OWN).is_some_and(|claim| claim.state == "Held"), "{}", scene.told(rig, OWN));
+        ensure!(
+            scene.claim(rig, OWN).is_some_and(|claim| claim.state == "Held"),
+            "{}",
+            scene.reported(rig, OWN)
+        );
 
         rig.cluster.delete_pool("p").await?;
         controller.wait_logged("the agent uses 10.1.0.", SOON).await?;

@@ -97,7 +97,7 @@ async fn killed_at(moment: Moment) -> Result<()> {
         moment.reach(rig, &scene, &block).await?;
         controller.sigkill().await?;
         let [killed, _, _] = moment.tests();
-        eprintln!("{killed}: {}", scene.told(rig, &block));
+        eprintln!("{killed}: {}", scene.reported(rig, &block));
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
         gives_back(rig, &mut scene, &block).await?;
         Ok((controller, scene))
@@ -111,9 +111,9 @@ async fn restarted_at(moment: Moment) -> Result<()> {
         let (controller, mut scene, block) = Scene::grown(rig).await?;
         moment.reach(rig, &scene, &block).await?;
         let [_, restarted, _] = moment.tests();
-        eprintln!("{restarted}: {}", scene.told(rig, &block));
+        eprintln!("{restarted}: {}", scene.reported(rig, &block));
         scene.restart(rig).await?;
-        eprintln!("restarted: {}", scene.told(rig, &block));
+        eprintln!("restarted: {}", scene.reported(rig, &block));
         gives_back(rig, &mut scene, &block).await?;
         Ok((controller, scene))
     })
@@ -147,10 +147,10 @@ async fn woken_after(moment: Moment) -> Result<()> {
         old.signal("STOP").await?;
         let before = n_refused();
         let [_, _, woken] = moment.tests();
-        eprintln!("{woken}: {}", scene.told(rig, &block));
+        eprintln!("{woken}: {}", scene.reported(rig, &block));
 
         let new = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        let taken = other.fill(rig).await.with_context(|| scene.told(rig, &block))?;
+        let taken = other.fill(rig).await.with_context(|| scene.reported(rig, &block))?;
         ensure!(taken == block, "another block than {block}: {taken}");
         drop(on_the_way);
         let refused = async || Ok(n_refused() > before);

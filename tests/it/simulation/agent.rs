@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cilium_node_ipam::model::agent::{AgentPod, ContainerStart};
+use cilium_node_ipam::model::cilium_version::CiliumVersion;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
-use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::model::request::NewCiliumNode;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
@@ -29,11 +29,11 @@ mod pools;
 mod tests;
 
 /// The versions that agents run, by mode. An agent starts with the first, and only a restart changes it.
-const fn releases(mode: Mode) -> [Release; 3] {
-    let newest = Release::new(1, 20, 2);
+const fn releases(mode: Mode) -> [CiliumVersion; 3] {
+    let newest = CiliumVersion::new(1, 20, 2);
     match mode {
-        Mode::Crd => [newest, Release::new(1, 14, 19), Release::new(1, 13, 18)],
-        Mode::MultiPool => [newest, Release::new(1, 17, 8), newest],
+        Mode::Crd => [newest, CiliumVersion::new(1, 14, 19), CiliumVersion::new(1, 13, 18)],
+        Mode::MultiPool => [newest, CiliumVersion::new(1, 17, 8), newest],
         Mode::ClusterPool | Mode::Kubernetes(_) => [newest; 3],
     }
 }
@@ -42,7 +42,7 @@ const fn releases(mode: Mode) -> [Release; 3] {
 #[derive(Debug, Clone)]
 pub(super) struct Agent {
     mode: Mode,
-    release: Release,
+    release: CiliumVersion,
     /// How many agents' Pods the cluster had before this one. The number is in its name.
     n_pods_before: u64,
     started: ContainerStart,

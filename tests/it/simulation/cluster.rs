@@ -175,7 +175,7 @@ pub(super) struct Cluster {
     /// Entries that another writer has marked for release.
     marked: BTreeSet<(NodeName, IpAddr)>,
     /// The addresses of pods that all reads of a node's Pods have shown, by the version of the carrier before the read.
-    told: BTreeMap<(NodeName, Option<Revision>), BTreeSet<IpAddr>>,
+    reported: BTreeMap<(NodeName, Option<Revision>), BTreeSet<IpAddr>>,
     /// Whether Pods were read in the last round at rest.
     has_looked: bool,
     /// The `ConfigMap`s: Cilium's, and the one that freezes.
@@ -218,7 +218,7 @@ impl Cluster {
             strays: Vec::new(),
             taint: Taint::default(),
             marked: BTreeSet::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             has_looked: false,
             mode: Setup::Usual,
             broken: Vec::new(),

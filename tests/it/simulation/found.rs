@@ -73,7 +73,7 @@ fn claim(uid: &str, revision: u64, state: ClaimState) -> Claim {
         node: "n".into(),
         node_uid: "node".into(),
         pod_ip_pool: None,
-        withheld: [block().first_address()].into_iter().collect(),
+        excluded: [block().first_address()].into_iter().collect(),
         state,
         since: Timestamp::UNIX_EPOCH,
         created_for: Some("cilium-node".into()),

@@ -76,9 +76,9 @@ pub(super) fn safety(
             let Some(cidr) = listed.iter().find(|cidr| cidr.contains(address)) else {
                 return Err(format!("{address} is in the pool of {node} and in none of its podCIDRs"));
             };
-            let is_withheld = |claim: &Claim| claim.node == *node && claim.withheld.contains(address);
-            if store.claim(*cidr).is_some_and(is_withheld) {
-                return Err(format!("{address} of {cidr} is withheld, and in the pool of {node}"));
+            let is_excluded = |claim: &Claim| claim.node == *node && claim.excluded.contains(address);
+            if store.claim(*cidr).is_some_and(is_excluded) {
+                return Err(format!("{address} of {cidr} is excluded, and in the pool of {node}"));
             }
         }
     }
@@ -185,8 +185,8 @@ pub(super) fn transition(
 ) -> Result<(), String> {
     let node = &after.name;
     let (offered_before, offered_after) = (offered(before), offered(after));
-    let is_told = |address: &&IpAddr| agent.is_none_or(|agent| !agent.has_taken_back(**address));
-    for address in agent.into_iter().flat_map(Agent::held).filter(is_told) {
+    let is_reported = |address: &&IpAddr| agent.is_none_or(|agent| !agent.has_taken_back(**address));
+    for address in agent.into_iter().flat_map(Agent::held).filter(is_reported) {
         let has_address = |claim: &&Claim| claim.node == *node && claim.cidr.contains(*address);
         let claims: Vec<&Claim> = store.claims().filter(has_address).collect();
         let is_removed = |claim: &&Claim| claim.is_reclaimed();

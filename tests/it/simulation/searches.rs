@@ -121,7 +121,7 @@ pub(super) fn first_failure(
     for seed in first..first + n_cases {
         let setting = setting_of(seed);
         if let Some(script) = failing_script(&setting, scripts, seed, max_shrink_iters) {
-            return Some(told(&setting, seed, &script));
+            return Some(reported(&setting, seed, &script));
         }
         let n_done = seed - first + 1;
         if n_done.is_multiple_of(PROGRESS) {
@@ -199,16 +199,17 @@ fn run(script: &[Step], cluster: &mut Cluster) -> Result<(), String> {
 }
 
 /// Runs a failing script once more. Returns its events and its failure, for a person.
-fn told(setting: &Setting, seed: u64, script: &[Step]) -> String {
+fn reported(setting: &Setting, seed: u64, script: &[Step]) -> String {
     let mut cluster = Cluster::new(setting.clone());
     cluster.trace = Some(Vec::new());
     let why = failure(script, &mut cluster).unwrap_or_default();
-    let mut told = format!("{why}\n\nSIM_SEED={seed} SIM_CASES=1; {setting:?}; {} steps:\n", script.len());
+    let mut reported =
+        format!("{why}\n\nSIM_SEED={seed} SIM_CASES=1; {setting:?}; {} steps:\n", script.len());
     for line in cluster.trace.unwrap_or_default() {
-        let _ = writeln!(told, "{line}");
+        let _ = writeln!(reported, "{line}");
     }
-    let _ = write!(told, "\n{why}");
-    told
+    let _ = write!(reported, "\n{why}");
+    reported
 }
 
 /// The number of seeds of each search within which every row of the table of claims applies.

@@ -253,11 +253,11 @@ impl Store {
         json["metadata"]["resourceVersion"] = json!(self.revision.to_string());
         let stored = Rc::new(Stored { object: read(kind, &json), json });
         self.objects.insert((kind, name.to_owned()), Rc::clone(&stored));
-        self.tell(kind, name, Some(Rc::clone(&stored)));
+        self.notify(kind, name, Some(Rc::clone(&stored)));
         stored
     }
 
-    fn tell(&mut self, kind: Kind, name: &str, stored: Option<Rc<Stored>>) {
+    fn notify(&mut self, kind: Kind, name: &str, stored: Option<Rc<Stored>>) {
         let event = Event { at: self.revision(), name: name.to_owned(), stored };
         self.history.entry(kind).or_default().push(event);
     }
@@ -268,7 +268,7 @@ impl Store {
             return false;
         }
         self.revision += 1;
-        self.tell(kind, name, None);
+        self.notify(kind, name, None);
         true
     }
 

@@ -75,7 +75,7 @@ impl Cache {
             let mut kept = self.shared.kept();
             let known = std::mem::take(&mut kept.objects);
             for (kind, name) in known.iter().flat_map(|(kind, of)| of.keys().map(move |name| (*kind, name))) {
-                self.shared.tell(&kept, kind, name, None);
+                self.shared.notify(&kept, kind, name, None);
             }
         }
         self.begin().await
@@ -148,13 +148,13 @@ impl Shared {
         let object = Arc::new(object);
         let mut kept = self.kept();
         kept.objects.entry(kind).or_default().insert(name.clone(), Arc::clone(&object));
-        self.tell(&kept, kind, &name, Some(&object));
+        self.notify(&kept, kind, &name, Some(&object));
     }
 
     fn forget(&self, kind: Kind, name: &str) {
         let mut kept = self.kept();
         if kept.objects.entry(kind).or_default().remove(name).is_some() {
-            self.tell(&kept, kind, name, None);
+            self.notify(&kept, kind, name, None);
         }
     }
 
@@ -168,7 +168,7 @@ impl Shared {
     }
 
     /// Calls the listeners, while nothing can read the cache.
-    fn tell(
+    fn notify(
         &self,
         _kept: &MutexGuard<'_, Kept>,
         kind: Kind,

@@ -17,7 +17,7 @@ use super::alarm::{Alarm, Bell};
 use super::peer::Speaker;
 
 /// The oracle answers in milliseconds, but the control plane may be busy with its own start.
-const TELL_TIMEOUT: Duration = Duration::from_secs(60);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The maximum number of addresses in one message to the oracle: a line of some 100 kB.
 const BATCH: usize = 2048;
@@ -29,7 +29,7 @@ pub(crate) struct Holdings(Arc<Shared>);
 struct Shared {
     books: Mutex<Books>,
     written: Notify,
-    told: Notify,
+    reported: Notify,
     alarm: Alarm,
     bell: Bell,
 }
@@ -38,9 +38,9 @@ struct Shared {
 struct Books {
     holders: HashMap<IpAddr, Holder>,
     /// Not yet sent to the oracle. It grows only as far as agents outrun one round trip on the loopback.
-    untold: Vec<Change>,
+    unreported: Vec<Change>,
     /// Whether a message to the oracle is in flight.
-    telling: bool,
+    reporting: bool,
 }
 
 #[derive(Clone)]
@@ -61,11 +61,11 @@ impl Holdings {
         let shared = Arc::new(Shared {
             books: Mutex::default(),
             written: Notify::new(),
-            told: Notify::new(),
+            reported: Notify::new(),
             alarm,
             bell,
         });
-        tasks.spawn(tell(Arc::clone(&shared), speaker));
+        tasks.spawn(hand_over(Arc::clone(&shared), speaker));
         Self(shared)
     }
 
@@ -109,20 +109,20 @@ impl Holdings {
     }
 
     /// Returns when the oracle knows everything that was written before this call.
-    pub(crate) async fn told(&self) -> Result<()> {
+    pub(crate) async fn caught_up(&self) -> Result<()> {
         loop {
-            let told = self.0.told.notified();
-            let mut told = std::pin::pin!(told);
+            let reported = self.0.reported.notified();
+            let mut reported = std::pin::pin!(reported);
             // Before the look, so that no notification between the look and the wait is missed.
-            told.as_mut().enable();
+            reported.as_mut().enable();
             {
                 let books = self.0.books();
-                if books.untold.is_empty() && !books.telling {
+                if books.unreported.is_empty() && !books.reporting {
                     return Ok(());
                 }
             }
             let waited = async {
-                told.await;
+                reported.await;
                 Ok(())
             };
             self.0.alarm.over(waited).await?;
@@ -136,7 +136,7 @@ impl Shared {
     }
 
     fn write(&self, mut books: MutexGuard<'_, Books>, node: &str, address: IpAddr, taken: bool) {
-        books.untold.push(Change { node: node.to_owned(), address, taken });
+        books.unreported.push(Change { node: node.to_owned(), address, taken });
         drop(books);
         self.written.notify_one();
         self.bell.ring();
@@ -144,22 +144,22 @@ impl Shared {
 }
 
 /// Sends every change to the oracle, in order.
-async fn tell(shared: Arc<Shared>, speaker: Arc<Speaker>) {
+async fn hand_over(shared: Arc<Shared>, speaker: Arc<Speaker>) {
     loop {
         shared.written.notified().await;
         let changes = {
             let mut books = shared.books();
-            books.telling = true;
-            std::mem::take(&mut books.untold)
+            books.reporting = true;
+            std::mem::take(&mut books.unreported)
         };
         for message in messages(&changes) {
-            if let Err(error) = speaker.ask(message, TELL_TIMEOUT).await {
+            if let Err(error) = speaker.ask(message, REPORT_TIMEOUT).await {
                 shared.alarm.raise(format!("the oracle can't be told what agents hold: {error:#}"));
                 return;
             }
         }
-        shared.books().telling = false;
-        shared.told.notify_waiters();
+        shared.books().reporting = false;
+        shared.reported.notify_waiters();
     }
 }
 

@@ -67,7 +67,7 @@ impl Rig {
 
     /// Fails if the oracle, an agent or the holdings object to anything that was written so far.
     pub(crate) async fn assert_clean(&self) -> Result<()> {
-        self.holdings.told().await?;
+        self.holdings.caught_up().await?;
         self.control_plane.assert_clean().await
     }
 

@@ -91,8 +91,8 @@ impl Servers {
                 &log,
                 move |news| match news {
                     Heard::Event(event) if event["event"] == "ready" => drop(said.send_replace(Some(event))),
-                    Heard::Event(event) => bad_news(&event).into_iter().for_each(|what| tell(&hears, what)),
-                    Heard::Ended => tell(&hears, "the control plane has ended".to_owned()),
+                    Heard::Event(event) => bad_news(&event).into_iter().for_each(|what| note(&hears, what)),
+                    Heard::Ended => note(&hears, "the control plane has ended".to_owned()),
                 },
             )?
         };
@@ -177,7 +177,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn tell(hears: &Mutex<Hears>, what: String) {
+fn note(hears: &Mutex<Hears>, what: String) {
     let mut hears = lock(hears);
     match &*hears {
         Hears::Test(alarm) => alarm.raise(what),

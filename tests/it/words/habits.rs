@@ -77,3 +77,30 @@ pub(super) fn too_long(text: &str) -> Vec<(usize, &str)> {
     let sentences = ends.split(text).map(|sentence| (count(sentence), sentence));
     sentences.filter(|(n_words, _)| *n_words > LONGEST).collect()
 }
+
+/// Words that no identifier may have, with the words of the glossary for them.
+pub(super) const NOT_IN_IDENTIFIERS: [(&str, &str); 9] = [
+    ("told|tell|tells|telling|untold", "report, description, label"),
+    ("withheld|withhold|withholds", "excluded"),
+    ("homeless", "nodes_without_replacement"),
+    ("stranger|strangers|takers", "unclaimed, occupants"),
+    ("vain", "ineffective"),
+    ("somebody|someone|anybody|anyone|whoever|whom", "the actor: another_writer, any_pod"),
+    ("lookers|standing", "passive, api_health"),
+    ("carries", "lists"),
+    ("taken_off|takes_off|take_off|lets_go", "removed, removes, remove, releases"),
+];
+
+/// The words of an identifier, between underscores: `RouteWithheld` is `_route_withheld_`.
+pub(super) fn words_of(identifier: &str) -> String {
+    let mut words = String::from("_");
+    let mut before = '_';
+    for letter in identifier.chars() {
+        if letter.is_uppercase() && before.is_lowercase() {
+            words.push('_');
+        }
+        words.extend(letter.to_lowercase());
+        before = letter;
+    }
+    words + "_"
+}

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use habits::Habit;
+use regex::Regex;
 
 mod allowed;
 mod habits;
@@ -106,4 +107,29 @@ fn comments_and_documents_have_no_more_habits_than_before() {
         more.join("\n")
     );
     assert_eq!(allowed::COUNTS.len(), counts.len(), "each habit has a count in both areas");
+}
+
+#[test]
+fn identifiers_have_the_words_of_the_glossary() {
+    let words: Vec<(Regex, &str)> = habits::NOT_IN_IDENTIFIERS
+        .iter()
+        .map(|(words, remedy)| {
+            (Regex::new(&format!("_({words})_")).expect("the pattern is well formed"), *remedy)
+        })
+        .collect();
+    let mut unused: Vec<&str> = allowed::IDENTIFIERS.iter().map(|(name, _)| *name).collect();
+    let mut complaints = Vec::new();
+    for (identifier, place) in sources::identifiers(root()) {
+        let split = habits::words_of(&identifier);
+        let Some((_, remedy)) = words.iter().find(|(word, _)| word.is_match(&split)) else { continue };
+        if allowed::IDENTIFIERS.iter().any(|(name, _)| *name == identifier) {
+            unused.retain(|name| *name != identifier);
+        } else {
+            complaints.push(format!("{place}: {identifier}: write {remedy}"));
+        }
+    }
+    complaints
+        .extend(unused.iter().map(|name| format!("tests/it/words/allowed.rs: no identifier is {name}")));
+    assert!(complaints.is_empty(), "{} complaints\n{}", complaints.len(), complaints.join("\n"));
+    assert_eq!(habits::words_of("RouteWithheld"), "_route_withheld_");
 }

@@ -3,6 +3,7 @@
 //! Leaves out what no user reads: tests, doc comments (`--help` and the CRDs are read where they are shown), and the
 //! proofs at `expect`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,39 @@ pub(super) fn comments(root: &Path) -> Vec<Text> {
     };
     files.map(comments).collect()
 }
+
+/// The identifiers of the sources and tests, each with the first file that has it. Names of tests are sentences, and
+/// left out.
+pub(super) fn identifiers(root: &Path) -> BTreeMap<String, String> {
+    let files =
+        ["src", "tests", "benches", "examples"].into_iter().flat_map(|directory| files(root, directory));
+    let mut found = BTreeMap::new();
+    for path in files {
+        let source = fs::read_to_string(&path).expect("a source can be read");
+        let place = path.strip_prefix(root).expect("the file was found below the root").display().to_string();
+        let tokens = source.parse().unwrap_or_else(|error| panic!("{place}: {error}"));
+        add_identifiers(tokens, &place, &mut found);
+    }
+    found
+}
+
+fn add_identifiers(tokens: TokenStream, place: &str, found: &mut BTreeMap<String, String>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => add_identifiers(group.stream(), place, found),
+            TokenTree::Ident(name) => {
+                let name = name.to_string();
+                if name.split('_').count() < SENTENCE {
+                    found.entry(name).or_insert_with(|| place.to_owned());
+                }
+            }
+            TokenTree::Literal(_) | TokenTree::Punct(_) => {}
+        }
+    }
+}
+
+/// A name of so many words is a sentence: that of a test.
+const SENTENCE: usize = 6;
 
 /// The Rust files of a directory, in the order of their paths.
 fn files(root: &Path, directory: &str) -> Vec<PathBuf> {

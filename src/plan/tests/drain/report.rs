@@ -12,9 +12,9 @@ use crate::view::who::{Pods, who};
 
 impl Cluster {
     /// Every write of pool p is applied until none is due. The statuses of claims among them, each as a line.
-    fn tell(&mut self, revision: u64) -> Vec<String> {
+    fn report(&mut self, revision: u64) -> Vec<String> {
         let name = PoolName::from("p");
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for revision in revision.. {
             self.now.uptime += Duration::from_secs(1);
             let plan = plan_pool(&self.world, &name, Policy::DEFAULT, self.now);
@@ -25,7 +25,7 @@ impl Cluster {
             }
             for write in writes {
                 if let Write::ClaimStatus(status) = &write {
-                    told.push(line(status));
+                    reported.push(line(status));
                 }
                 let seen = applied(&self.world, &write, revision);
                 let outcome = Outcome { request: write.into(), answer: Answer::Done, seen };
@@ -33,7 +33,7 @@ impl Cluster {
                 assert_eq!(self.world.check(), []);
             }
         }
-        told
+        reported
     }
 }
 
@@ -53,18 +53,18 @@ fn line(status: &ClaimStatusWrite) -> String {
 #[test]
 fn a_block_tells_which_pods_it_waits_for_until_they_have_ended() {
     let mut cluster = Cluster::fenced();
-    assert_eq!(cluster.tell(112), [""; 0], "nothing is in use");
+    assert_eq!(cluster.report(112), [""; 0], "nothing is in use");
     cluster.observe(&format!("ciliumnode a @122 {FENCED} used=10.0.0.0/32,10.0.0.18/31"));
     cluster.observe("claim 10.0.0.0/28 a 1 Held @122");
     let waits = "10.0.0.16/28: its agent uses addresses of it (status.ipam.used of the CiliumNode)";
-    assert_eq!(cluster.tell(123), [format!("{waits} (2)")]);
+    assert_eq!(cluster.report(123), [format!("{waits} (2)")]);
     cluster.looked(&[("10.0.0.18", "apps/web-0"), ("10.0.0.3", "apps/elsewhere")]);
-    assert_eq!(cluster.tell(130), [format!("{waits} (2, 10.0.0.18 apps/web-0)")]);
+    assert_eq!(cluster.report(130), [format!("{waits} (2, 10.0.0.18 apps/web-0)")]);
     cluster.observe(&format!("ciliumnode a @140 {FENCED} used=10.0.0.0/32,10.0.0.18/32"));
-    assert_eq!(cluster.tell(141), [format!("{waits} (1, 10.0.0.18 apps/web-0)")]);
-    assert_eq!(cluster.tell(151), [""; 0]);
+    assert_eq!(cluster.report(141), [format!("{waits} (1, 10.0.0.18 apps/web-0)")]);
+    assert_eq!(cluster.report(151), [""; 0]);
     cluster.observe(&format!("ciliumnode a @160 {FENCED} used=10.0.0.0/32"));
-    assert_eq!(cluster.tell(161), ["10.0.0.16/28: nothing"]);
+    assert_eq!(cluster.report(161), ["10.0.0.16/28: nothing"]);
 }
 
 /// Nobody knows of such a pod but this process; whoever does not leaves it alone.
@@ -74,14 +74,14 @@ fn a_pod_that_its_agent_does_not_list_is_reported_until_the_block_is_held_again(
     cluster.looked(&[("10.0.0.20", "apps/web-0")]);
     let unlisted =
         "10.0.0.16/28: pods have addresses of it that the agent does not list (1, 10.0.0.20 apps/web-0)";
-    assert_eq!(cluster.tell(120), [unlisted]);
+    assert_eq!(cluster.report(120), [unlisted]);
     let claim = cluster.world.claim("10.0.0.16/28".parse().unwrap()).unwrap().claim.clone();
     let mut other = Cluster::fenced();
     other.world.observe(Observation::Applied(Box::new(Object::Claim(claim.clone()))));
-    assert_eq!(other.tell(130), [""; 0]);
+    assert_eq!(other.report(130), [""; 0]);
     let held = Claim { state: ClaimState::Held, revision: Revision::of(140), ..claim };
     other.world.observe(Observation::Applied(Box::new(Object::Claim(held))));
-    assert_eq!(other.tell(141), ["10.0.0.16/28: nothing"]);
+    assert_eq!(other.report(141), ["10.0.0.16/28: nothing"]);
 }
 
 /// A process that has not read the Pods of the node leaves alone what another one found.
@@ -89,13 +89,13 @@ fn a_pod_that_its_agent_does_not_list_is_reported_until_the_block_is_held_again(
 fn what_another_process_found_is_not_corrected() {
     let mut cluster = Cluster::fenced();
     cluster.observe(&format!("ciliumnode a @122 {FENCED} used=10.0.0.0/32,10.0.0.18/32"));
-    assert_eq!(cluster.tell(123).len(), 1);
+    assert_eq!(cluster.report(123).len(), 1);
     let mut claim = cluster.world.claim("10.0.0.16/28".parse().unwrap()).unwrap().claim.clone();
     claim.revision = Revision::of(124);
     let drain = claim.status.drain.as_mut().unwrap();
     drain.pods = vec![("10.0.0.18".parse().unwrap(), "apps/web-0".to_owned())];
     cluster.world.observe(Observation::Applied(Box::new(Object::Claim(claim))));
-    assert_eq!(cluster.tell(125), [""; 0]);
+    assert_eq!(cluster.report(125), [""; 0]);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn nothing_is_reported_from_the_question_until_the_block_is_off() {
         let waits = DrainStatus { waiting_for: "something".to_owned(), pod_count: Some(1), pods: Vec::new() };
         claim.status.drain = Some(waits);
         cluster.world.observe(Observation::Applied(Box::new(Object::Claim(claim.clone()))));
-        assert_eq!(cluster.tell(200), [""; 0], "{}", claim.state);
+        assert_eq!(cluster.report(200), [""; 0], "{}", claim.state);
     }
 }
 
@@ -136,7 +136,7 @@ fn nothing_is_reported_from_the_question_until_the_block_is_off() {
 fn a_block_that_may_not_leave_tells_why_and_one_that_stays_tells_nothing() {
     let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 deleting");
     assert_eq!(
-        cluster.tell(110),
+        cluster.report(110),
         [
             "10.0.0.0/28 WillDrain: the first block of a node stays; drain the node, delete its Node and CiliumNode, and let \
              it join again (?)",
@@ -144,7 +144,7 @@ fn a_block_that_may_not_leave_tells_why_and_one_that_stays_tells_nothing() {
         ]
     );
     cluster.observe("pool p 10.0.0.0/24 28 @130");
-    assert_eq!(cluster.tell(131), ["10.0.0.0/28: nothing", "10.0.0.16/28: nothing"]);
+    assert_eq!(cluster.report(131), ["10.0.0.0/28: nothing", "10.0.0.16/28: nothing"]);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_block_whose_agent_is_not_ready_tells_so() {
 fn no_claim_is_reported_while_writes_are_frozen() {
     let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 deleting");
     cluster.world.set_freeze(Freeze::of([(Switch::Writes, "of a test".to_owned())]));
-    assert_eq!(cluster.tell(110), [""; 0]);
+    assert_eq!(cluster.report(110), [""; 0]);
 }
 
 /// A right that is missing after an upgrade holds up nothing of the node.
@@ -193,14 +193,14 @@ fn a_refused_status_of_a_claim_keeps_its_node_from_nothing() {
 fn a_cooling_block_tells_its_end_and_a_returned_one_does_not() {
     let pool = "pool p 10.0.0.0/24 28 reuseAfterNodeLoss";
     let mut cluster = Cluster::of(&format!("{pool}=900\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40"));
-    assert_eq!(cluster.tell(110), ["10.0.0.0/28: until 1970-01-01T00:15:00Z"]);
-    assert_eq!(cluster.tell(115), [""; 0]);
+    assert_eq!(cluster.report(110), ["10.0.0.0/28: until 1970-01-01T00:15:00Z"]);
+    assert_eq!(cluster.report(115), [""; 0]);
     cluster.observe(&format!("{pool}=1800 @120"));
-    assert_eq!(cluster.tell(121), ["10.0.0.0/28: until 1970-01-01T00:30:00Z"]);
+    assert_eq!(cluster.report(121), ["10.0.0.0/28: until 1970-01-01T00:30:00Z"]);
     let mut held = cluster.world.claim("10.0.0.0/28".parse().unwrap()).unwrap().claim.clone();
     (held.state, held.revision) = (ClaimState::Held, Revision::of(130));
     cluster.world.observe(Observation::Applied(Box::new(Object::Claim(held))));
-    assert_eq!(cluster.tell(131), ["10.0.0.0/28: nothing"]);
+    assert_eq!(cluster.report(131), ["10.0.0.0/28: nothing"]);
 }
 
 #[test]
@@ -209,11 +209,11 @@ fn a_claim_that_is_being_deleted_tells_so_unless_it_is_gone_with_the_last_finali
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=1\n\
          claim 10.0.0.0/28 a 1 Held @40 deleting\nclaim 10.0.0.16/28 b 1 Held @41",
     );
-    assert_eq!(cluster.tell(110), ["10.0.0.0/28 Deleting: nothing"]);
-    assert_eq!(cluster.tell(120), [""; 0]);
+    assert_eq!(cluster.report(110), ["10.0.0.0/28 Deleting: nothing"]);
+    assert_eq!(cluster.report(120), [""; 0]);
     let mut going = cluster.world.claim("10.0.0.0/28".parse().unwrap()).unwrap().claim.clone();
     (going.finalizers, going.status, going.revision) =
         (vec!["theirs".to_owned()], ClaimStatus::default(), Revision::of(130));
     cluster.world.observe(Observation::Applied(Box::new(Object::Claim(going))));
-    assert_eq!(cluster.tell(131), [""; 0]);
+    assert_eq!(cluster.report(131), [""; 0]);
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_block_leaves_step_by_step_and_cools() {
     let mut cluster = Cluster::confirmed();
-    cluster.done(TAKE_OFF, &["ciliumnode a @118 10.0.0.0/28 used=10.0.0.0/32 released=10.0.0.16/28"]);
+    cluster.done(REMOVE, &["ciliumnode a @118 10.0.0.0/28 used=10.0.0.0/32 released=10.0.0.16/28"]);
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @119 10.0.0.0/28 used=10.0.0.0/32");
     cluster.done(COOL, &["claim 10.0.0.16/28 a 1 Cooling/Reclaimed @120"]);
@@ -194,7 +194,7 @@ fn the_pods_that_a_block_waits_for_are_named() {
 fn a_question_whose_answer_was_lost_is_asked_again() {
     let mut cluster = Cluster::confirmed();
     let off = "10.0.0.0/28 used=10.0.0.0/32 released=10.0.0.16/28";
-    cluster.done(TAKE_OFF, &[&format!("ciliumnode a @118 {off}")]);
+    cluster.done(REMOVE, &[&format!("ciliumnode a @118 {off}")]);
     cluster.expect("a", "nothing");
     cluster.pass(30);
     cluster.done(ASK, &[&format!("ciliumnode a @119 {off} ping=marked")]);

@@ -72,10 +72,10 @@ fn a_renamed_pool_gives_new_blocks_under_the_new_name_only() {
     let mut grows = cluster(&format!("{renamed}\nciliumnode a @90 need=8 mars=8 has=10.0.0.0/28"));
     grows.expect("a", "claim 10.0.0.32/28 of pool p for node a under mars");
     // The agent lets the old block go, and it is not taken back for the new name, nor for the old one.
-    let mut lets_go = cluster(&format!(
+    let mut releases = cluster(&format!(
         "{renamed}\nclaim 10.0.0.16/28 a 1 Held @81 under=mars\nciliumnode a @90 mars=8 others=10.0.0.16/28"
     ));
-    lets_go.expect("a", "release 10.0.0.0/28 of node a (Reclaimed)");
+    releases.expect("a", "release 10.0.0.0/28 of node a (Reclaimed)");
     let mut left = cluster(
         "pool p 10.0.0.0/24 28 under=mars\njoined a @90 need=8 mars=20 others=10.0.0.16/28\n\
          claim 10.0.0.0/28 a 1 Releasing/Reclaimed @80 under=default\n\
@@ -127,18 +127,22 @@ fn pools_of_one_name_with_blocks_of_another_size_are_reported() {
     let mut cluster = cluster(
         "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 26 under=mars\npool r 10.2.0.0/24 27 under=default",
     );
-    let told = |cluster: &Cluster, pool: &str| {
-        cluster.status(pool).conditions.remove(&ConditionType::MixedBlockSizes).map(|told| told.message)
+    let reported = |cluster: &Cluster, pool: &str| {
+        cluster
+            .status(pool)
+            .conditions
+            .remove(&ConditionType::MixedBlockSizes)
+            .map(|reported| reported.message)
     };
-    let message = told(&cluster, "p").unwrap();
+    let message = reported(&cluster, "p").unwrap();
     assert_has(&message, "pools of the Cilium pool default have another block size: r (ipv4: /27)");
-    assert!(told(&cluster, "r").unwrap().contains("p (ipv4: /28)"));
-    assert_eq!(told(&cluster, "q"), None);
+    assert!(reported(&cluster, "r").unwrap().contains("p (ipv4: /28)"));
+    assert_eq!(reported(&cluster, "q"), None);
     while let Some(pool) = cluster.world.next_pool().cloned() {
         cluster.world.begin_status(&pool, &PoolPlan::UpToDate, cluster.now);
     }
     cluster.delete(Kind::Pool, "r", 120);
-    assert_eq!(told(&cluster, "p"), None);
+    assert_eq!(reported(&cluster, "p"), None);
     assert_eq!(cluster.world.next_pool(), Some(&"p".into()), "it looks again");
 }
 
@@ -151,9 +155,9 @@ fn a_node_waits_for_blocks_of_the_name_that_it_lacks() {
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block of the Cilium pool mars");
     let waiting = |pool: &str| tally::of(&cluster.world, &pool.into()).nodes.want_growth;
     assert_eq!((waiting("p"), waiting("q")), (0, 1));
-    let share = Share { family: Family::V4, pod_ip_pool: Some("mars".into()) };
+    let class = AddressClass { family: Family::V4, pod_ip_pool: Some("mars".into()) };
     assert_eq!(
-        why_no_block(&cluster.world, &"a".into(), &share),
+        why_no_block(&cluster.world, &"a".into(), &class),
         "no pool of the node has a free ipv4 block of the Cilium pool mars; add a CIDR to one of its pools, or \
          create a pool that selects the node: pool q (all blocks are taken)"
     );

@@ -18,7 +18,7 @@ const RELEASE: &str = "release 10.1.0.0/28 of node a (Reclaimed)";
 
 impl Cluster {
     /// The node, in this version, with its second claim in this state.
-    fn taking_off(state: &str, shown: &str) -> Self {
+    fn removing(state: &str, shown: &str) -> Self {
         Self::in_pools(POOLS, state, shown)
     }
 
@@ -29,7 +29,7 @@ impl Cluster {
 
     /// The second claim is withdrawn, and the block was taken off with a question as of that.
     fn removed() -> Self {
-        let mut cluster = Self::taking_off("Held @31", &format!("need=8 {BOTH}"));
+        let mut cluster = Self::removing("Held @31", &format!("need=8 {BOTH}"));
         cluster.looked(&[]);
         cluster.expect("a", RELEASE);
         cluster.shows("claim 10.1.0.0/28 a 1 Releasing/Reclaimed @110 of=q");
@@ -166,16 +166,16 @@ fn a_block_of_a_deleted_pool_is_removed() {
 
 #[test]
 fn a_block_in_which_a_pod_is_or_may_be_stays() {
-    let mut used = Cluster::taking_off("Held @31", &format!("need=8 {BOTH}"));
+    let mut used = Cluster::removing("Held @31", &format!("need=8 {BOTH}"));
     used.looked(&[("10.1.0.3", "apps/web")]);
     used.expect("a", "finding: DrainWaits");
     used.pass(60);
     used.looked(&[]);
     used.expect("a", RELEASE);
-    let mut starting = Cluster::taking_off("Held @31", &format!("need=8 {BOTH}"));
+    let mut starting = Cluster::removing("Held @31", &format!("need=8 {BOTH}"));
     starting.looked_at(&[], 1);
     starting.expect("a", "nothing");
-    let mut own = Cluster::taking_off("Held @31", &format!("need=8 {BOTH} agents=10.1.0.9"));
+    let mut own = Cluster::removing("Held @31", &format!("need=8 {BOTH} agents=10.1.0.9"));
     own.expect("a", "finding: DrainWaits");
 }
 
@@ -193,7 +193,7 @@ fn pods_that_were_read_before_the_claim_of_their_block_count() {
 /// What was found a while ago may have changed.
 #[test]
 fn pods_are_read_again_before_the_block_is_removed() {
-    let mut cluster = Cluster::taking_off("Held @31", &format!("need=8 {BOTH}"));
+    let mut cluster = Cluster::removing("Held @31", &format!("need=8 {BOTH}"));
     cluster.looked(&[]);
     cluster.pass(10);
     cluster.looked(&[]);
@@ -221,7 +221,7 @@ fn nothing_is_removed_without_an_agent_or_while_reclaim_is_frozen() {
 /// What the node needs in its place is claimed before, and published in the same write.
 #[test]
 fn room_comes_first_and_is_published_with_it() {
-    let mut cluster = Cluster::taking_off("Held @31", &format!("need=16 {BOTH}"));
+    let mut cluster = Cluster::removing("Held @31", &format!("need=16 {BOTH}"));
     cluster.looked(&[]);
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a under default; finding: DrainWaits");
     cluster.shows("claim 10.0.0.16/28 a 1 Held @110");
@@ -318,15 +318,15 @@ fn a_refused_block_that_its_agent_releases_later_is_not_published_again() {
 #[test]
 fn a_refused_block_is_held_again_when_its_pool_or_its_agent_is_another() {
     let state = "Draining @80";
-    let mut back = Cluster::taking_off(state, &format!("need=8 {BOTH}"));
+    let mut back = Cluster::removing(state, &format!("need=8 {BOTH}"));
     back.observe("pool q 10.1.0.0/24 28 @101");
     back.expect("a", "hold 10.1.0.0/28 for node a again");
-    let mut restarted = Cluster::taking_off(state, &format!("need=8 {BOTH}"));
+    let mut restarted = Cluster::removing(state, &format!("need=8 {BOTH}"));
     let mut pod = agent("agent a 1.20.2 restarts=1");
     pod.started = Some(ContainerStart { at: Timestamp::default() + Duration::from_secs(9), n_restarts: 1 });
     restarted.observe_agents(AgentNews::Applied(pod));
     restarted.expect("a", "hold 10.1.0.0/28 for node a again");
-    Cluster::taking_off(state, "need=8 has=10.0.0.0/28").expect("a", RELEASE);
+    Cluster::removing(state, "need=8 has=10.0.0.0/28").expect("a", RELEASE);
 }
 
 /// Somebody has given it up while nobody may say that its agent uses nothing of it.

@@ -1,7 +1,7 @@
 //! The steps by which a block leaves a node that lives, each without effect.
 
 use super::*;
-use crate::plan::tests::drain::{ASK, BOTH, CLEAR, CONFIRM, DRAIN, FENCE, FENCED, MARK, NODE, TAKE_OFF};
+use crate::plan::tests::drain::{ASK, BOTH, CLEAR, CONFIRM, DRAIN, FENCE, FENCED, MARK, NODE, REMOVE};
 
 const IN_USE: &str = "used=10.0.0.0/32";
 
@@ -22,7 +22,7 @@ fn a_step_of_a_block_that_leaves_that_is_undone() {
             format!("ciliumnode a @{{}} {FENCED} {IN_USE} ready=10.0.0.16/28"),
         ),
         (
-            TAKE_OFF,
+            REMOVE,
             Cluster::confirmed(),
             117,
             format!("ciliumnode a @{{}} {FENCED} {IN_USE} released=10.0.0.16/28"),

@@ -219,7 +219,7 @@ impl Settled {
     pub(super) fn lost(&self) -> Vec<String> {
         let compared = NODES.iter().filter(|name| self.exists(&NodeName::from(**name))).filter_map(|name| {
             let now = self.cluster.plan(name);
-            let told = |plan: &NodePlan| {
+            let reported = |plan: &NodePlan| {
                 let mut text: Vec<String> = plan.requests().iter().map(ToString::to_string).collect();
                 text.extend(
                     plan.findings.iter().map(|finding| format!("{}: {}", finding.name, finding.message)),
@@ -234,8 +234,8 @@ impl Settled {
                 None => !now.requests().is_empty(),
             };
             is_new.then(|| {
-                let before = self.decided.get(&now.node).map(told);
-                format!("node {name} was `{}` and would be `{}`", before.unwrap_or_default(), told(&now))
+                let before = self.decided.get(&now.node).map(reported);
+                format!("node {name} was `{}` and would be `{}`", before.unwrap_or_default(), reported(&now))
             })
         });
         compared.collect()

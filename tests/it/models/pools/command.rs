@@ -9,7 +9,7 @@ pub(super) enum Command {
     /// A CIDR is added to the entry of a Cilium pool.
     Gives(usize),
     /// A CIDR is removed, in one write with a usage query or without.
-    TakesOff {
+    Removes {
         asks: bool,
     },
     /// All CIDRs of a Cilium pool are removed, and the entry stays or is removed too.
@@ -48,7 +48,7 @@ impl Command {
         let of = waits_for.filter(|_| rng.bool()).unwrap_or(any);
         match rng.u32(..20) {
             0..11 => Self::Gives(of),
-            11..14 => Self::TakesOff { asks: rng.bool() },
+            11..14 => Self::Removes { asks: rng.bool() },
             14..16 => Self::Empties { of, stays: rng.bool(), asks: rng.bool() },
             16 => Self::Moves,
             _ => Self::Asks,

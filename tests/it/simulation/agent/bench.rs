@@ -104,9 +104,9 @@ impl Bench {
     }
 
     /// A pod that has not asked before gets nothing.
-    pub(crate) fn asks_in_vain(&mut self, pool: &str, family: Family) {
+    pub(crate) fn asks_without_answer(&mut self, pool: &str, family: Family) {
         if let (Model::Pools(model), Some(name)) = (&mut self.agent.model, named(pool)) {
-            model.asks_in_vain(name, family);
+            model.asks_without_answer(name, family);
         }
     }
 
@@ -235,7 +235,7 @@ impl Bench {
     }
 
     /// The observable state of the agent.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn reported(&self) -> String {
         format!("{} with {} in memory", self.object()["spec"]["ipam"], self.memory())
     }
 }

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use cilium_node_ipam::model::cilium_version::CiliumVersion;
 use cilium_node_ipam::model::crd::{CrdFields, ReleaseMark};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ use super::super::store::{Store, Stored};
 use super::surplus;
 
 /// Agents from this version on keep their health address when they restart.
-const KEEPS_HEALTH: Release = Release::new(1, 16, 0);
+const KEEPS_HEALTH: CiliumVersion = CiliumVersion::new(1, 16, 0);
 
 pub(super) const ROUTER: &str = "router";
 pub(super) const HEALTH: &str = "health";
@@ -29,7 +29,7 @@ pub(super) const HEALTH: &str = "health";
 /// One agent and the addresses of its pods.
 #[derive(Debug, Clone)]
 pub(super) struct Agent {
-    release: Release,
+    release: CiliumVersion,
     /// The CiliumNode as it knows it.
     seen: Option<Seen>,
     /// How many pods want an address.
@@ -89,8 +89,8 @@ impl Seen {
 
     /// Whether an address is marked, ready or released: it is neither given out nor restored.
     fn is_in_handshake(&self, address: IpAddr) -> bool {
-        let standing = || self.fields().marks.get(&address).copied();
-        let mark = self.answers.get(&address).copied().unwrap_or_else(standing);
+        let api_health = || self.fields().marks.get(&address).copied();
+        let mark = self.answers.get(&address).copied().unwrap_or_else(api_health);
         matches!(mark, Some(ReleaseMark::Marked | ReleaseMark::Ready | ReleaseMark::Released))
     }
 
@@ -102,7 +102,7 @@ impl Seen {
 
 impl Agent {
     /// The first process of an agent of this version.
-    pub(super) fn new(release: Release) -> Self {
+    pub(super) fn new(release: CiliumVersion) -> Self {
         Self {
             release,
             seen: None,
@@ -125,7 +125,7 @@ impl Agent {
     }
 
     /// Its process exits, and another of this version starts.
-    pub(super) fn restart(&mut self, release: Release) {
+    pub(super) fn restart(&mut self, release: CiliumVersion) {
         self.release = release;
         self.seen = None;
         self.given_out.clear();
@@ -218,8 +218,8 @@ impl Agent {
             };
             let any = || {
                 let of_family = fields.pool.iter().filter(|address| Family::of(*address) == family);
-                let is_for_anybody = |address: &IpAddr| Self::is_for_anybody(seen, *address);
-                let free: Vec<IpAddr> = of_family.filter(is_for_anybody).filter(can_be_taken).collect();
+                let is_for_any_pod = |address: &IpAddr| Self::is_for_any_pod(seen, *address);
+                let free: Vec<IpAddr> = of_family.filter(is_for_any_pod).filter(can_be_taken).collect();
                 pick(kept_for, &free)
             };
             let Some(address) = before.filter(|_| is_kept).filter(can_be_taken).or_else(owned).or_else(any)
@@ -242,7 +242,7 @@ impl Agent {
     }
 
     /// Whether a pod or process that no entry names may get an address, according to its owner.
-    fn is_for_anybody(seen: &Seen, address: IpAddr) -> bool {
+    fn is_for_any_pod(seen: &Seen, address: IpAddr) -> bool {
         !seen.fields().owners.contains(address)
     }
 
@@ -276,7 +276,7 @@ impl Agent {
         let Some(seen) = &self.seen else { return Vec::new() };
         let offered = seen.fields().pool.iter();
         offered
-            .filter(|address| seen.is_available(*address) && Self::is_for_anybody(seen, *address))
+            .filter(|address| seen.is_available(*address) && Self::is_for_any_pod(seen, *address))
             .filter(|address| !self.given_out.contains(address))
             .collect()
     }

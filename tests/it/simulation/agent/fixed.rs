@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use cilium_node_ipam::model::cilium_version::CiliumVersion;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
-use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::static_mode::NodeField;
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ impl Agent {
     }
 
     /// Its process exits, and another starts. Every version does the same.
-    pub(super) fn restart(&mut self, _: Release) {
+    pub(super) fn restart(&mut self, _: CiliumVersion) {
         self.seen = None;
         self.shown.clear();
         self.taken.clear();

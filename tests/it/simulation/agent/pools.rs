@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use cilium_node_ipam::model::cilium_version::CiliumVersion;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use serde_json::{Map, Value, json};
 
@@ -28,12 +28,12 @@ use cidrs::{Allocator, Cidrs};
 /// The number of addresses in reserve (`--ipam-multi-pool-pre-allocation`).
 const STEP: usize = 8;
 /// Agents from this version on take a CIDR again that they have released, as long as they have not seen its removal.
-const TAKES_BACK: Release = Release::new(1, 20, 0);
+const TAKES_BACK: CiliumVersion = CiliumVersion::new(1, 20, 0);
 
 /// One agent and the addresses of its pods.
 #[derive(Debug, Clone)]
 pub(super) struct Agent {
-    release: Release,
+    release: CiliumVersion,
     families: BTreeSet<Family>,
     /// The last version of its CiliumNode that it has seen.
     seen: Option<Rc<Stored>>,
@@ -64,7 +64,7 @@ pub(super) struct Agent {
 
 impl Agent {
     /// The first process of an agent of this version.
-    pub(super) const fn new(release: Release, families: BTreeSet<Family>) -> Self {
+    pub(super) const fn new(release: CiliumVersion, families: BTreeSet<Family>) -> Self {
         Self {
             release,
             families,
@@ -84,7 +84,7 @@ impl Agent {
     }
 
     /// Its process exits, and another of this version starts.
-    pub(super) fn restart(&mut self, release: Release) {
+    pub(super) fn restart(&mut self, release: CiliumVersion) {
         let is_unwritten = |address: &&IpAddr| self.taken_back.iter().any(|cidr| cidr.contains(**address));
         let unwritten: Vec<IpAddr> = self.held.iter().filter(is_unwritten).copied().collect();
         self.lost_by_itself.extend(unwritten);
@@ -158,7 +158,7 @@ impl Agent {
         let cidrs = pool.and_then(|pool| pool.get_mut(&Family::of(address)));
         let is_restored = cidrs.is_some_and(|cidrs| cidrs.restore(address));
         if !is_restored {
-            self.asks_in_vain(self.name_of(address), Family::of(address));
+            self.asks_without_answer(self.name_of(address), Family::of(address));
             self.forget(address);
         }
         is_restored
@@ -246,7 +246,7 @@ impl Agent {
     }
 
     /// A pod that has not asked the present process before gets nothing.
-    pub(super) fn asks_in_vain(&mut self, name: &'static str, family: Family) {
+    pub(super) fn asks_without_answer(&mut self, name: &'static str, family: Family) {
         *self.pending.entry((name, family)).or_default() += 1;
     }
 

@@ -158,13 +158,13 @@ fn demand_goes(json: &mut Value) {
 
 /// Removes CIDRs from `allocated`. An entry that had several, and has none left, is removed too.
 fn cidrs_go(allocated: &mut Vec<Value>, going: &BTreeSet<Cidr>) {
-    let is_going = |cidr: &Value| {
+    let is_terminating = |cidr: &Value| {
         cidr.as_str().and_then(|cidr| cidr.parse().ok()).is_some_and(|cidr| going.contains(&cidr))
     };
     allocated.retain_mut(|entry| {
         let Some(cidrs) = entry["cidrs"].as_array_mut() else { return true };
         let n_before = cidrs.len();
-        cidrs.retain(|cidr| !is_going(cidr));
+        cidrs.retain(|cidr| !is_terminating(cidr));
         !cidrs.is_empty() || n_before < 2
     });
 }
@@ -275,7 +275,7 @@ impl Cluster {
     }
 
     fn blocks_go(&mut self, name: &NodeName, going: &BTreeSet<Cidr>) {
-        let is_going =
+        let is_terminating =
             |text: &str| text.parse().is_ok_and(|address| going.iter().any(|cidr| cidr.contains(address)));
         self.taint(name);
         self.annotations_go(name, going);
@@ -288,7 +288,7 @@ impl Cluster {
                 });
             }
             if let Some(pool) = ipam["pool"].as_object_mut() {
-                pool.retain(|address, _| !is_going(address));
+                pool.retain(|address, _| !is_terminating(address));
             }
             if let Some(allocated) =
                 ipam.pointer_mut("/pools/allocated").and_then(serde_json::Value::as_array_mut)
@@ -335,7 +335,7 @@ impl Cluster {
             node: node.clone(),
             node_uid: found.uid.clone(),
             pod_ip_pool: None,
-            withheld: AddressSet::new(),
+            excluded: AddressSet::new(),
             // The planner sets it too for a block that no carrier has had.
             created_for: Some(seen.uid.clone()),
             since: wall(self.clock),

@@ -150,8 +150,9 @@ impl Cluster {
             return;
         }
         let Some(node) = self.store.node(name) else { return };
-        let is_going = |annotated: &&Annotated| going.contains(&annotated.cidr);
-        let keys: Vec<&str> = node.annotated.iter().filter(is_going).map(|annotated| annotated.key).collect();
+        let is_terminating = |annotated: &&Annotated| going.contains(&annotated.cidr);
+        let keys: Vec<&str> =
+            node.annotated.iter().filter(is_terminating).map(|annotated| annotated.key).collect();
         self.store.edit(Kind::Node, name.as_str(), |json| {
             for key in keys {
                 annotate(json, key, None);

@@ -158,7 +158,7 @@ impl Cluster {
         let shown = shown.into_owned();
         match self.store.carrier(&shown.name).map(Cow::into_owned) {
             Some(after) if shown.revision != after.revision && !self.taint.is(&shown.name) => {
-                self.takes_off(&shown, &after)?;
+                self.removes(&shown, &after)?;
                 let agent = self.agents.get(&shown.name);
                 rules::begins_with_all(&self.setting, &shown, &after)?;
                 rules::transition(&self.store, &shown, &after, agent)
@@ -187,21 +187,22 @@ impl Cluster {
         if !is_of_agent {
             return;
         }
-        let told = self.told.entry((node.clone(), after.within())).or_insert_with(|| agent.held().clone());
-        told.retain(|address| agent.held().contains(address));
+        let reported =
+            self.reported.entry((node.clone(), after.within())).or_insert_with(|| agent.held().clone());
+        reported.retain(|address| agent.held().contains(address));
     }
 
     /// A block with pods is removed only if a read of the Pods after this version has not shown them.
-    fn takes_off(&self, before: &CiliumNode, after: &CiliumNode) -> Result<(), String> {
+    fn removes(&self, before: &CiliumNode, after: &CiliumNode) -> Result<(), String> {
         let Some(agent) = self.agents.get(&after.name).filter(|_| self.setting.mode == Mode::MultiPool)
         else {
             return Ok(());
         };
         let (offered_before, offered_after) = (offered(before), offered(after));
-        let told = self.told.get(&(after.name.clone(), Some(before.revision)));
+        let reported = self.reported.get(&(after.name.clone(), Some(before.revision)));
         for address in agent.held() {
             let is_taken = offered_before.contains(*address) && !offered_after.contains(*address);
-            if is_taken && told.is_none_or(|told| told.contains(address)) {
+            if is_taken && reported.is_none_or(|reported| reported.contains(address)) {
                 return Err(format!("{address} is taken off {} while a pod is known to have it", after.name));
             }
         }

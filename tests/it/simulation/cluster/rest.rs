@@ -8,7 +8,7 @@ use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::{Listing, Observation};
-use cilium_node_ipam::model::plan::{Lasting, NodePlan};
+use cilium_node_ipam::model::plan::{NodePlan, TimedState};
 use cilium_node_ipam::model::request::{Read, Request};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
@@ -267,8 +267,8 @@ impl Cluster {
     /// Worlds that see the same events decide alike, if each kind is in its order but the kinds are mixed differently.
     pub(in super::super) fn any_order_decides_alike(&self, turns: &[u8]) -> Result<(), String> {
         let settings = self.setting.mode.publisher(&self.setting.families);
-        let straight = self.world_told(settings.clone(), &[0]);
-        let mixed = self.world_told(settings, turns);
+        let straight = self.world_reported(settings.clone(), &[0]);
+        let mixed = self.world_reported(settings, turns);
         if [&straight, &mixed].into_iter().any(remembers_what_no_object_says) {
             return Ok(());
         }
@@ -276,7 +276,7 @@ impl Cluster {
     }
 
     /// A world that starts with nothing and sees the history, one event of the kind at its turn.
-    fn world_told(&self, settings: Publisher, turns: &[u8]) -> World {
+    fn world_reported(&self, settings: Publisher, turns: &[u8]) -> World {
         let mut world = world_of_nothing(settings);
         let mut open: Vec<_> =
             Kind::AS_LISTED.into_iter().map(|kind| (kind, self.store.history(kind).iter())).collect();
@@ -344,11 +344,11 @@ fn leaves(world: &World, node: &NodeName) -> bool {
 /// default for longer than a cluster is watched at rest.
 fn counts_time(plan: &NodePlan) -> bool {
     let lasting = [
-        Lasting::Surplus,
-        Lasting::AgentAwaited,
-        Lasting::UseUnknown,
-        Lasting::GrowthAwaitsUse,
-        Lasting::FormerModeOver,
+        TimedState::Surplus,
+        TimedState::AgentAwaited,
+        TimedState::UseUnknown,
+        TimedState::GrowthAwaitsUse,
+        TimedState::FormerModeOver,
     ];
     lasting.iter().any(|lasting| plan.lasting.contains(lasting))
         || !plan.cooling.is_empty()
@@ -358,7 +358,7 @@ fn counts_time(plan: &NodePlan) -> bool {
 /// Whether a plan depends on reads of Pods by this process.
 fn depends_on_pods(plan: &NodePlan) -> bool {
     let reads_pods = |request: &Request| matches!(request, Request::Read(Read::PodsOf(..)));
-    plan.lasting.contains(&Lasting::FormerModeOver) || plan.requests().iter().any(reads_pods)
+    plan.lasting.contains(&TimedState::FormerModeOver) || plan.requests().iter().any(reads_pods)
 }
 
 /// The difference between two worlds that saw the same: objects, taken addresses, free ones, chosen pools, decisions,

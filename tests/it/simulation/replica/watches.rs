@@ -46,27 +46,27 @@ impl Replica {
         if self.is_deaf_to_agents {
             return None;
         }
-        let (news, told) = match self.agent_news {
+        let (news, reported) = match self.agent_news {
             None => {
                 self.agent_news = Some(pods.n_news());
                 (pods.listed(), "lists the Pods of agents".to_owned())
             }
-            Some(n_told) => {
-                let news = pods.news(n_told)?.clone();
-                self.agent_news = Some(n_told + 1);
-                let told = match &news {
+            Some(n_reported) => {
+                let news = pods.news(n_reported)?.clone();
+                self.agent_news = Some(n_reported + 1);
+                let reported = match &news {
                     AgentNews::Applied(pod) => format!("sees Pod {}, ready: {}", pod.name, pod.ready),
                     AgentNews::Deleted(pod) => format!("sees Pod {} go", pod.name),
                     AgentNews::Vouched(_) | AgentNews::Unlisted(_) | AgentNews::Listed(_) => String::new(),
                 };
-                (news, told)
+                (news, reported)
             }
         };
         match &mut self.process {
             Process::Gathering(gathering) => gathering.observe_agents(news),
             Process::Serving(world) => world.observe_agents(news),
         }
-        Some(told)
+        Some(reported)
     }
 
     /// The watch of `kind` broke and lists anew; events in between are not received one by one.
@@ -108,24 +108,24 @@ impl Replica {
                     }
                 }
                 let at_most = store.revision();
-                let told = format!("is told of {} {} as of {at}", objects.len(), kind.as_str());
+                let reported = format!("is told of {} {} as of {at}", objects.len(), kind.as_str());
                 let (at_least, at_most) =
                     (AnyRevision::of(kind, at_least.number()), AnyRevision::of(kind, at_most.number()));
                 self.observe(Observation::Listed(Listing { kind, at_least, at_most, objects }));
-                Some(told)
+                Some(reported)
             }
             Feed::Following(cursor) => {
                 let event = store.event_after(kind, cursor)?;
                 let (at, name) = (event.at, &event.name);
                 *feed = Feed::Following(at);
                 let observation = event.observation(kind);
-                let told = match &observation {
+                let reported = match &observation {
                     Observation::Applied(_) => format!("sees {} {name} at {at}", kind.as_str()),
                     Observation::Deleted { .. } => format!("sees {} {name} go at {at}", kind.as_str()),
                     Observation::Listed(_) => String::new(),
                 };
                 self.observe(observation);
-                Some(told)
+                Some(reported)
             }
         }
     }

@@ -49,7 +49,7 @@ pub(in super::super) fn blocks_of(store: &Store, pool: &Pool, family: Family) ->
     {
         let mut block = Cidr::containing(range.first_address(), ranges.block_prefix);
         while let Some(candidate) = block.filter(|candidate| range.covers(*candidate)) {
-            let offers = candidate.size() > pool.withheld(candidate, &AddressSet::new()).count_in(candidate);
+            let offers = candidate.size() > pool.excluded(candidate, &AddressSet::new()).count_in(candidate);
             if offers && older.iter().all(|other| !other.overlaps(candidate)) {
                 blocks.push(candidate);
             }
@@ -91,7 +91,7 @@ pub(in super::super) fn is_nowhere_else(store: &Store, node: &NodeName, cidr: Ci
 /// How many addresses each free block of a pool offers.
 pub(super) fn free_blocks(store: &Store, taint: &Taint, pool: &Pool, family: Family) -> Vec<u128> {
     let own = own_addresses(store);
-    let offered = |block: Cidr| block.size() - pool.withheld(block, &own).count_in(block);
+    let offered = |block: Cidr| block.size() - pool.excluded(block, &own).count_in(block);
     let free = free_of(store, taint, pool, family).into_iter().map(offered);
     free.filter(|offered| *offered > 0).collect()
 }
@@ -100,8 +100,8 @@ pub(super) fn free_blocks(store: &Store, taint: &Taint, pool: &Pool, family: Fam
 pub(super) fn free_whole_blocks(store: &Store, taint: &Taint, pool: &Pool, family: Family) -> Vec<u128> {
     let own = own_addresses(store);
     let is_whole = |block: &Cidr| {
-        let withheld = pool.withheld(*block, &own);
-        given_of(*block).all(|address| !withheld.contains(address))
+        let excluded = pool.excluded(*block, &own);
+        given_of(*block).all(|address| !excluded.contains(address))
     };
     let free = free_of(store, taint, pool, family).into_iter().filter(is_whole);
     free.map(|block| given_of(block).count() as u128).collect()

@@ -34,11 +34,11 @@ pub(super) fn admit(before: &Object, after: &Object, old: &Value, new: &Value) -
 
 fn admit_claim(before: &Claim, after: &Claim) -> Result<(), String> {
     let fixed = |claim: &Claim| {
-        let Claim { cidr, pool, node, withheld, .. } = claim;
-        (*cidr, pool.clone(), node.clone(), withheld.clone())
+        let Claim { cidr, pool, node, excluded, .. } = claim;
+        (*cidr, pool.clone(), node.clone(), excluded.clone())
     };
     if fixed(before) != fixed(after) {
-        return Err("cidr, pool, node and withheld are immutable".to_owned());
+        return Err("cidr, pool, node and excluded are immutable".to_owned());
     }
     if before.created_for != after.created_for {
         return Err("createdForCiliumNodeUID is immutable".to_owned());

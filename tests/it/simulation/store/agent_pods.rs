@@ -54,7 +54,7 @@ impl AgentPods {
     }
 
     /// The piece of news after the first `n_told`.
-    pub(in super::super) fn news(&self, n_told: usize) -> Option<&AgentNews> {
-        self.news.get(n_told)
+    pub(in super::super) fn news(&self, n_reported: usize) -> Option<&AgentNews> {
+        self.news.get(n_reported)
     }
 }

@@ -427,7 +427,7 @@ impl Inner {
             }
             last = Some(Instant::now());
             let Some(report) = self.state().ipam.report() else { continue };
-            if matches!(report, Report::Whole(_)) && self.host.holdings.told().await.is_err() {
+            if matches!(report, Report::Whole(_)) && self.host.holdings.caught_up().await.is_err() {
                 // The alarm is raised. Otherwise the oracle now knows which addresses were given back, before it sees a
                 // block removed.
                 return;

@@ -123,7 +123,7 @@ impl RealAgent {
     }
 
     /// Whether its present process has reported such an event (`tests/agent/README.md`).
-    pub(crate) fn has_told_of(&self, event: &str) -> bool {
+    pub(crate) fn has_reported(&self, event: &str) -> bool {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).contains(event)
     }
 

@@ -7,13 +7,13 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// When the routes of all nodes are decided.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Looks {
+pub(super) struct RouteSchedule {
     last: Option<Duration>,
     /// When the next look is due; `None` if nothing has changed since the last.
     next: Option<Duration>,
 }
 
-impl Looks {
+impl RouteSchedule {
     /// The routes of all nodes are decided now, and again at `wake`.
     pub(super) fn begin(&mut self, wake: Option<Duration>, now: Duration) {
         self.last = Some(now);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// A version of Cilium. A suffix of the tag (`-rc.1`, `-cee.1`) is left out. Rebuilds have the code of the version, and
 /// candidates nearly that; Cilium has candidates only for the first version of a minor one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Release {
+pub struct CiliumVersion {
     /// The minor version that it belongs to.
     pub minor: Minor,
     /// The number of the patch version.
@@ -22,7 +22,7 @@ pub struct Minor(pub u16, pub u16);
 #[error("`{0}` is not a Cilium version: it needs three numbers, such as 1.17.8")]
 pub struct NotARelease(String);
 
-impl Release {
+impl CiliumVersion {
     /// The version with these numbers.
     #[must_use]
     pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
@@ -40,7 +40,7 @@ impl Release {
     }
 }
 
-impl FromStr for Release {
+impl FromStr for CiliumVersion {
     type Err = NotARelease;
 
     /// Reads `1.17.8`, with or without a `v` before it and a suffix after it.
@@ -62,7 +62,7 @@ fn number(text: &str) -> Option<u16> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-impl fmt::Display for Release {
+impl fmt::Display for CiliumVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.minor, self.patch)
     }
@@ -99,16 +99,16 @@ mod tests {
             (digest.to_owned(), None),
             (String::new(), None),
         ] {
-            let found = Release::of_image(&reference).map(|release| release.to_string());
+            let found = CiliumVersion::of_image(&reference).map(|release| release.to_string());
             assert_eq!(found.as_deref(), expected, "{reference}");
         }
     }
 
     #[test]
     fn releases_are_ordered_by_their_numbers() {
-        let release = |text: &str| text.parse::<Release>().unwrap();
+        let release = |text: &str| text.parse::<CiliumVersion>().unwrap();
         assert!(release("1.9.30") < release("v1.12.0") && release("1.12.9") < release("1.12.10"));
-        let error = "stable".parse::<Release>().unwrap_err().to_string();
+        let error = "stable".parse::<CiliumVersion>().unwrap_err().to_string();
         assert_eq!(error, "`stable` is not a Cilium version: it needs three numbers, such as 1.17.8");
     }
 }

@@ -16,16 +16,16 @@ use crate::world::World;
 
 /// The occupants of blocks of a pool that are not its claims.
 #[derive(Debug, Clone)]
-pub(super) struct Takers<'a> {
+pub(super) struct UnclaimedOccupants<'a> {
     /// Addresses without a claim, by the object that has them.
-    strangers: BTreeMap<&'a Occupant, Vec<Cidr>>,
+    unclaimed: BTreeMap<&'a Occupant, Vec<Cidr>>,
     /// Free blocks that no node gets, because of excluded or reserved addresses.
     useless: Vec<Cidr>,
     /// Claims of another pool or block size.
     claims: BTreeMap<Cidr, &'a Claim>,
 }
 
-impl<'a> Takers<'a> {
+impl<'a> UnclaimedOccupants<'a> {
     /// Those of a pool with unavailable blocks; `None` without any.
     pub(super) fn of_unavailable(
         world: &'a World,
@@ -37,35 +37,35 @@ impl<'a> Takers<'a> {
 
     /// Costs a pass over all that is taken in the ranges of the pool.
     fn of(world: &'a World, pool: &Pool) -> Self {
-        let mut strangers = free::strangers(world, pool);
-        for cidrs in strangers.values_mut() {
+        let mut unclaimed = free::unclaimed(world, pool);
+        for cidrs in unclaimed.values_mut() {
             cidrs.retain(|cidr| free::takes_blocks_of(world, pool, *cidr));
         }
-        strangers.retain(|_, cidrs| !cidrs.is_empty());
+        unclaimed.retain(|_, cidrs| !cidrs.is_empty());
         let useless = pool.families.keys().flat_map(|family| {
             let free_blocks = free::free_blocks(world, pool, *family);
             free_blocks.map(|free| free::useless_blocks(world, pool, *family, &free)).unwrap_or_default()
         });
-        Self { strangers, useless: useless.collect(), claims: free::strange_claims(world, pool) }
+        Self { unclaimed, useless: useless.collect(), claims: free::other_claims(world, pool) }
     }
 
     /// Those of one family.
     pub(super) fn of_family(&self, family: Family) -> Self {
         let is_of = |cidr: &Cidr| cidr.family() == family;
-        let mut takers = self.clone();
-        takers.strangers.values_mut().for_each(|cidrs| cidrs.retain(is_of));
-        takers.strangers.retain(|_, cidrs| !cidrs.is_empty());
-        takers.useless.retain(is_of);
-        takers.claims.retain(|cidr, _| is_of(cidr));
-        takers
+        let mut occupants = self.clone();
+        occupants.unclaimed.values_mut().for_each(|cidrs| cidrs.retain(is_of));
+        occupants.unclaimed.retain(|_, cidrs| !cidrs.is_empty());
+        occupants.useless.retain(is_of);
+        occupants.claims.retain(|cidr, _| is_of(cidr));
+        occupants
     }
 
     /// The remedy for the most specific of them.
     pub(super) fn remedy(&self) -> Remedy {
-        let mut strangers = self.strangers.keys();
-        if strangers.clone().any(|occupant| matches!(occupant, Occupant::Carried(_))) {
+        let mut unclaimed = self.unclaimed.keys();
+        if unclaimed.clone().any(|occupant| matches!(occupant, Occupant::Carried(_))) {
             Remedy::RemoveForeign
-        } else if strangers.any(|occupant| matches!(occupant, Occupant::Unreadable(..))) {
+        } else if unclaimed.any(|occupant| matches!(occupant, Occupant::Unreadable(..))) {
             Remedy::CorrectUnreadable
         } else if !self.useless.is_empty() {
             Remedy::LeaveNodeNetwork
@@ -77,8 +77,8 @@ impl<'a> Takers<'a> {
     /// One text for each sort of them.
     pub(super) fn lines(&self, world: &World) -> Vec<String> {
         let mut lines = Vec::new();
-        if !self.strangers.is_empty() {
-            let named = self.strangers.iter().map(|(occupant, cidrs)| match cidrs.as_slice() {
+        if !self.unclaimed.is_empty() {
+            let named = self.unclaimed.iter().map(|(occupant, cidrs)| match cidrs.as_slice() {
                 [cidr] => format!("{} ({cidr})", world.name_of(occupant)),
                 [cidr, more @ ..] => {
                     format!("{} ({cidr} and {} more)", world.name_of(occupant), more.len())

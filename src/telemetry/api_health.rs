@@ -81,7 +81,7 @@ pub const BGP_ADVERTISEMENTS: &str = SpeakerKind::Advertisement.as_str();
 pub const BGP_PEERING_POLICIES: &str = SpeakerKind::PeeringPolicy.as_str();
 
 /// The kinds that are followed beside those of the world. The controller serves without them.
-pub const BESIDE: [&str; 7] = [
+pub const AUXILIARY_KINDS: [&str; 7] = [
     AGENT_PODS,
     POD_IP_POOLS,
     NODE_CONFIGS,
@@ -175,24 +175,24 @@ impl State {
 
 /// The relation of the process to the API server. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct ApiHealth {
     state: watch::Sender<State>,
     /// When the server last answered a request.
     heard: watch::Sender<Instant>,
 }
 
-impl Default for Standing {
+impl Default for ApiHealth {
     /// Nothing is followed yet.
     fn default() -> Self {
-        let standing = Self { state: watch::Sender::default(), heard: watch::Sender::new(Instant::now()) };
+        let api_health = Self { state: watch::Sender::default(), heard: watch::Sender::new(Instant::now()) };
         for kind in Kind::ALL {
-            standing.starts_to_follow(kind.as_str());
+            api_health.starts_to_follow(kind.as_str());
         }
-        standing
+        api_health
     }
 }
 
-impl Standing {
+impl ApiHealth {
     /// From now on the process should follow this kind, and does not yet.
     pub fn starts_to_follow(&self, kind: &'static str) {
         let lapse = || Lapse { since: Instant::now(), why: None };
@@ -288,7 +288,7 @@ impl Standing {
         let too_long: Vec<&str> = self
             .lapses()
             .into_iter()
-            .filter(|(kind, lapse)| *lapse > LONGEST_LAPSE && !BESIDE.contains(kind))
+            .filter(|(kind, lapse)| *lapse > LONGEST_LAPSE && !AUXILIARY_KINDS.contains(kind))
             .map(|(kind, _)| kind)
             .collect();
         let unled = self.forbidden(LONGEST_LAPSE).into_iter().find(|right| right.resource == LEASES);
@@ -336,109 +336,109 @@ mod tests {
         Right { verb: "patch", group, resource, namespace: None, name: None }
     }
 
-    fn following_all() -> Standing {
-        let standing = Standing::default();
+    fn following_all() -> ApiHealth {
+        let api_health = ApiHealth::default();
         for kind in Kind::ALL {
-            assert!(standing.follows(kind.as_str()).is_some());
+            assert!(api_health.follows(kind.as_str()).is_some());
         }
-        standing
+        api_health
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_kind_that_is_not_followed_for_a_minute_is_no_longer_ready() {
-        let standing = following_all();
-        assert_eq!((standing.verdict(), standing.lines()), (Ok(()), Vec::new()));
-        assert_eq!(standing.lapsed("Node", "first".to_owned()), Duration::ZERO);
+        let api_health = following_all();
+        assert_eq!((api_health.verdict(), api_health.lines()), (Ok(()), Vec::new()));
+        assert_eq!(api_health.lapsed("Node", "first".to_owned()), Duration::ZERO);
         tokio::time::advance(Duration::from_secs(60)).await;
-        standing.note_answer();
-        assert_eq!(standing.lapsed("Node", "connection refused".to_owned()), Duration::from_secs(60));
-        assert_eq!(standing.verdict(), Ok(()));
+        api_health.note_answer();
+        assert_eq!(api_health.lapsed("Node", "connection refused".to_owned()), Duration::from_secs(60));
+        assert_eq!(api_health.verdict(), Ok(()));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(standing.verdict(), Err("no watch for more than 60 s: Node".to_owned()));
-        assert_eq!(standing.lines(), ["no watch of Node for 61 s: connection refused"]);
-        assert_eq!(standing.follows("Node"), Some(Duration::from_secs(61)));
-        assert_eq!((standing.verdict(), standing.lines()), (Ok(()), Vec::new()));
-        assert_eq!(standing.follows("Node"), None);
+        assert_eq!(api_health.verdict(), Err("no watch for more than 60 s: Node".to_owned()));
+        assert_eq!(api_health.lines(), ["no watch of Node for 61 s: connection refused"]);
+        assert_eq!(api_health.follows("Node"), Some(Duration::from_secs(61)));
+        assert_eq!((api_health.verdict(), api_health.lines()), (Ok(()), Vec::new()));
+        assert_eq!(api_health.follows("Node"), None);
     }
 
     /// A watch does not fail while its connection only swallows requests.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_answers_nothing_for_a_minute_makes_the_controller_not_ready() {
-        let standing = following_all();
+        let api_health = following_all();
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(standing.verdict(), Ok(()));
+        assert_eq!(api_health.verdict(), Ok(()));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(standing.verdict(), Err("the API server has answered no request for 61 s".to_owned()));
-        standing.note_answer();
-        assert_eq!(standing.verdict(), Ok(()));
+        assert_eq!(api_health.verdict(), Err("the API server has answered no request for 61 s".to_owned()));
+        api_health.note_answer();
+        assert_eq!(api_health.verdict(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_forbidden_is_named_with_the_rule_that_is_missing_until_it_is_allowed() {
-        let standing = following_all();
-        standing.forbid(right());
+        let api_health = following_all();
+        api_health.forbid(right());
         tokio::time::advance(Duration::from_secs(7)).await;
-        standing.forbid(right());
-        assert_eq!(standing.forbidden(Duration::from_secs(7)), [right()]);
-        assert_eq!(standing.forbidden(Duration::from_secs(8)), []);
-        let [line] = &standing.lines()[..] else { panic!("{:?}", standing.lines()) };
+        api_health.forbid(right());
+        assert_eq!(api_health.forbidden(Duration::from_secs(7)), [right()]);
+        assert_eq!(api_health.forbidden(Duration::from_secs(8)), []);
+        let [line] = &api_health.lines()[..] else { panic!("{:?}", api_health.lines()) };
         let expected = [
             "forbidden (403) for 7 s: patch ciliumnodes/status of cilium.io: ",
             "add to the ClusterRole of the controller the rule {apiGroups: [\"cilium.io\"], resources: \
              [\"ciliumnodes/status\"], verbs: [\"patch\"]}",
         ];
         assert!(expected.iter().all(|part| line.contains(part)), "{line}");
-        standing.allow(&right());
-        assert_eq!((standing.forbidden(Duration::ZERO), standing.lines()), (Vec::new(), Vec::new()));
+        api_health.allow(&right());
+        assert_eq!((api_health.forbidden(Duration::ZERO), api_health.lines()), (Vec::new(), Vec::new()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_controller_is_ready_without_the_agents_pods_and_says_so() {
-        let standing = following_all();
-        standing.lapsed(AGENT_PODS, "pods is forbidden".to_owned());
+        let api_health = following_all();
+        api_health.lapsed(AGENT_PODS, "pods is forbidden".to_owned());
         tokio::time::advance(Duration::from_secs(3600)).await;
-        standing.note_answer();
-        assert_eq!(standing.verdict(), Ok(()));
-        assert_eq!(standing.lines(), ["no watch of Pod for 3600 s: pods is forbidden"]);
+        api_health.note_answer();
+        assert_eq!(api_health.verdict(), Ok(()));
+        assert_eq!(api_health.lines(), ["no watch of Pod for 3600 s: pods is forbidden"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_replica_that_may_not_write_its_lease_is_not_ready() {
-        let standing = following_all();
+        let api_health = following_all();
         let (group, resource) = ("coordination.k8s.io".to_owned(), LEASES.to_owned());
         let namespace = Some("kube-system".to_owned());
         let right = Right { verb: "create", group, resource, namespace, name: None };
-        standing.forbid(right.clone());
-        assert_eq!(standing.verdict(), Ok(()));
+        api_health.forbid(right.clone());
+        assert_eq!(api_health.verdict(), Ok(()));
         tokio::time::advance(LONGEST_LAPSE).await;
-        standing.note_answer();
-        let why = standing.verdict().unwrap_err();
+        api_health.note_answer();
+        let why = api_health.verdict().unwrap_err();
         assert!(
             why.contains("not allowed to create leases of coordination.k8s.io in namespace kube-system"),
             "{why}"
         );
         assert!(why.contains("of the controller the rule {apiGroups: [\"coordination.k8s.io\"]"), "{why}");
-        standing.allow(&right);
-        assert_eq!(standing.verdict(), Ok(()));
+        api_health.allow(&right);
+        assert_eq!(api_health.verdict(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_can_not_be_written_is_named_with_the_reason() {
-        let standing = following_all();
-        standing.lease_failed("it is refused (500)".to_owned());
-        assert_eq!(standing.lines(), [""; 0], "a renewal may fail once");
+        let api_health = following_all();
+        api_health.lease_failed("it is refused (500)".to_owned());
+        assert_eq!(api_health.lines(), [""; 0], "a renewal may fail once");
         tokio::time::advance(UNWRITTEN_FROM).await;
-        standing.lease_failed("no answer within 5s".to_owned());
-        assert_eq!(standing.lines(), ["the Lease can't be written for 10 s, because no answer within 5s"]);
-        assert_eq!(standing.verdict(), Ok(()));
+        api_health.lease_failed("no answer within 5s".to_owned());
+        assert_eq!(api_health.lines(), ["the Lease can't be written for 10 s, because no answer within 5s"]);
+        assert_eq!(api_health.verdict(), Ok(()));
         tokio::time::advance(Duration::from_secs(65)).await;
-        standing.note_answer();
-        standing.note_time(Duration::from_secs(8));
-        let told = "the Lease can't be written for 75 s, because no answer within 5s; answers of the API server \
+        api_health.note_answer();
+        api_health.note_time(Duration::from_secs(8));
+        let reported = "the Lease can't be written for 75 s, because no answer within 5s; answers of the API server \
                     take 8 s";
-        assert_eq!(standing.verdict(), Err(told.to_owned()));
-        standing.lease_settled();
-        assert_eq!((standing.verdict(), standing.lines()), (Ok(()), Vec::new()));
+        assert_eq!(api_health.verdict(), Err(reported.to_owned()));
+        api_health.lease_settled();
+        assert_eq!((api_health.verdict(), api_health.lines()), (Ok(()), Vec::new()));
     }
 
     #[test]

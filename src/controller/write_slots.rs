@@ -10,12 +10,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The places of the requests that run at the same time.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct WriteSlots {
     slots: Arc<Semaphore>,
     n_aside: Arc<AtomicUsize>,
 }
 
-impl Places {
+impl WriteSlots {
     pub(super) fn new(n_places: usize) -> Self {
         Self { slots: Arc::new(Semaphore::new(n_places)), n_aside: Arc::default() }
     }
@@ -51,7 +51,7 @@ pub struct Place {
 
 impl Place {
     /// Leaves the place to another request. This one continues without a place.
-    pub(super) fn step_aside(&self) {
+    pub(super) fn yield_slot(&self) {
         let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         if slot.is_some() {
             self.n_aside.fetch_add(1, Ordering::Relaxed);

@@ -16,19 +16,19 @@ use super::clock::Clock;
 use super::warnings::Warnings;
 use crate::model::speaker::SpeakerKind;
 use crate::telemetry::Telemetry;
-use crate::telemetry::metrics::ApiRequests;
-use crate::telemetry::standing::{
-    AGENT_PODS, CONFIG_MAPS, FRR_CONFIGURATIONS, FRR_NODE_STATES, LEASE, LEASES, NODE_CONFIGS, POD_IP_POOLS,
-    Right, Standing,
+use crate::telemetry::api_health::{
+    AGENT_PODS, ApiHealth, CONFIG_MAPS, FRR_CONFIGURATIONS, FRR_NODE_STATES, LEASE, LEASES, NODE_CONFIGS,
+    POD_IP_POOLS, Right,
 };
+use crate::telemetry::metrics::ApiRequests;
 use crate::wire::watched::Wire;
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod, cilium_bgp, frr, node_config, pod_ip_pool};
 
 /// The contact with the API server. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Contact {
+pub struct Connectivity {
     /// The part of it that `/readyz` shows.
-    pub standing: Standing,
+    pub api_health: ApiHealth,
     /// The clock of the process, which follows the time of the server.
     pub clock: Clock,
     /// Their counts.
@@ -36,28 +36,28 @@ pub struct Contact {
     warnings: Warnings,
 }
 
-impl Contact {
+impl Connectivity {
     /// The contact of a process; `telemetry` serves its counts.
     #[must_use]
     pub fn new(telemetry: &Telemetry) -> Self {
-        let standing = telemetry.standing.clone();
+        let api_health = telemetry.api_health.clone();
         let requests = telemetry.metrics.api_requests();
-        Self { standing, requests, ..Self::default() }
+        Self { api_health, requests, ..Self::default() }
     }
 
     /// Takes in the outcome of a request: the code of the answer, if there was one. `asked` is the right for it, if
     /// it is about objects.
     fn note(&self, asked: Option<&Right>, answer: Option<StatusCode>) {
         let Some(code) = answer else { return };
-        self.standing.note_answer();
+        self.api_health.note_answer();
         let Some(asked) = asked else { return };
         if code == StatusCode::FORBIDDEN {
-            self.standing.forbid(asked.clone());
+            self.api_health.forbid(asked.clone());
         } else if code.is_success() {
-            self.standing.allow(asked);
+            self.api_health.allow(asked);
             if asked.verb == WATCH
                 && let Some(kind) = kind_of(asked)
-                && let Some(lapse) = self.standing.follows(kind)
+                && let Some(lapse) = self.api_health.follows(kind)
             {
                 info!(kind, after = ?lapse, "watching again");
             }
@@ -156,14 +156,14 @@ impl Unreachable {
 /// Lets a contact see every request of a client and its outcome.
 #[derive(Debug, Clone)]
 pub(super) struct Observe {
-    contact: Contact,
+    connectivity: Connectivity,
     server: Uri,
 }
 
 impl Observe {
     /// A layer for the client of this server.
-    pub(super) fn new(contact: Contact, server: &Uri) -> Self {
-        Self { contact, server: server.clone() }
+    pub(super) fn new(connectivity: Connectivity, server: &Uri) -> Self {
+        Self { connectivity, server: server.clone() }
     }
 }
 
@@ -171,7 +171,7 @@ impl<S> Layer<S> for Observe {
     type Service = Observed<S>;
 
     fn layer(&self, inner: S) -> Observed<S> {
-        Observed { inner, contact: self.contact.clone(), server: self.server.clone() }
+        Observed { inner, connectivity: self.connectivity.clone(), server: self.server.clone() }
     }
 }
 
@@ -179,7 +179,7 @@ impl<S> Layer<S> for Observe {
 #[derive(Debug, Clone)]
 pub(super) struct Observed<S> {
     inner: S,
-    contact: Contact,
+    connectivity: Connectivity,
     server: Uri,
 }
 
@@ -199,22 +199,22 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let asked = right_for(request.method(), request.uri());
-        let (contact, server) = (self.contact.clone(), self.server.clone());
-        let sent = contact.requests.begins(asked.as_ref());
-        let sent_at = contact.clock.uptime();
+        let (connectivity, server) = (self.connectivity.clone(), self.server.clone());
+        let sent = connectivity.requests.begins(asked.as_ref());
+        let sent_at = connectivity.clock.uptime();
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
             if let Ok(answer) = &answer {
                 sent.answered(answer.status());
-                contact.standing.note_time(contact.clock.uptime().saturating_sub(sent_at));
+                connectivity.api_health.note_time(connectivity.clock.uptime().saturating_sub(sent_at));
             }
-            contact.note(asked.as_ref(), answer.as_ref().ok().map(Response::status));
+            connectivity.note(asked.as_ref(), answer.as_ref().ok().map(Response::status));
             if let Ok(answer) = &answer {
-                contact.warnings.note(answer.headers());
+                connectivity.warnings.note(answer.headers());
                 // A proxy answers errors by itself, and with its own date.
                 if answer.status().is_success() {
-                    contact.clock.hear(answer.headers(), sent_at);
+                    connectivity.clock.hear(answer.headers(), sent_at);
                 }
             }
             answer.map_err(|error| Unreachable::new(&server, error.into().as_ref()).into())
@@ -255,11 +255,12 @@ mod tests {
 
     #[test]
     fn an_accepted_watch_is_followed_and_a_list_is_not() {
-        let contact = Contact::default();
+        let connectivity = Connectivity::default();
         let ask = |path: &str| {
-            contact.note(right_for(&Method::GET, &path.parse().unwrap()).as_ref(), Some(StatusCode::OK));
+            connectivity.note(right_for(&Method::GET, &path.parse().unwrap()).as_ref(), Some(StatusCode::OK));
         };
-        let lapses = || contact.standing.lapses().into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+        let lapses =
+            || connectivity.api_health.lapses().into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
         assert_eq!(lapses(), ["CiliumNode", "Node", "NodeIPBlock", "NodeIPPool"]);
         ask("/api/v1/nodes");
         assert_eq!(lapses().len(), 4);
@@ -269,14 +270,14 @@ mod tests {
 
     #[test]
     fn a_watch_of_one_config_map_is_not_that_of_another() {
-        let contact = Contact::default();
+        let connectivity = Connectivity::default();
         let kind = CONFIG_MAPS[0].kind;
-        contact.standing.starts_to_follow(kind);
+        connectivity.api_health.starts_to_follow(kind);
         let watch = |name: &str| {
             let path = "/api/v1/namespaces/kube-system/configmaps?&fieldSelector=metadata.name%3D";
             let uri = format!("{path}{name}&watch=true").parse().unwrap();
-            contact.note(right_for(&Method::GET, &uri).as_ref(), Some(StatusCode::OK));
-            contact.standing.lapses().iter().all(|(lapsed, _)| *lapsed != kind)
+            connectivity.note(right_for(&Method::GET, &uri).as_ref(), Some(StatusCode::OK));
+            connectivity.api_health.lapses().iter().all(|(lapsed, _)| *lapsed != kind)
         };
         assert!(!watch("another"));
         assert!(watch(CONFIG_MAPS[0].name));
@@ -284,14 +285,14 @@ mod tests {
 
     #[test]
     fn a_refusal_is_forgotten_when_a_request_of_its_kind_succeeds() {
-        let contact = Contact::default();
-        contact.note(Some(&list()), Some(StatusCode::FORBIDDEN));
-        contact.note(None, Some(StatusCode::FORBIDDEN));
+        let connectivity = Connectivity::default();
+        connectivity.note(Some(&list()), Some(StatusCode::FORBIDDEN));
+        connectivity.note(None, Some(StatusCode::FORBIDDEN));
         let watch = Right { verb: WATCH, ..list() };
-        contact.note(Some(&watch), Some(StatusCode::OK));
-        assert_eq!(contact.standing.forbidden(Duration::ZERO), [list()]);
-        contact.note(Some(&list()), Some(StatusCode::OK));
-        assert_eq!(contact.standing.forbidden(Duration::ZERO), []);
+        connectivity.note(Some(&watch), Some(StatusCode::OK));
+        assert_eq!(connectivity.api_health.forbidden(Duration::ZERO), [list()]);
+        connectivity.note(Some(&list()), Some(StatusCode::OK));
+        assert_eq!(connectivity.api_health.forbidden(Duration::ZERO), []);
     }
 
     #[test]
@@ -299,7 +300,7 @@ mod tests {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let outer = anyhow::Error::from(refused).context("client error (Connect)");
         let server = "https://10.96.0.1:443/".parse().unwrap();
-        let told = Unreachable::new(&server, outer.as_ref()).to_string();
-        assert_eq!(told, "can't reach the API server at https://10.96.0.1:443/: connection refused");
+        let reported = Unreachable::new(&server, outer.as_ref()).to_string();
+        assert_eq!(reported, "can't reach the API server at https://10.96.0.1:443/: connection refused");
     }
 }
