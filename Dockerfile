@@ -12,6 +12,8 @@ COPY scripts/install-auditors scripts/
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     scripts/install-auditors /usr/local
 COPY . .
+# The address of the site of the documents, for links in the output of commands. Empty is none.
+ARG DOCS_URL=
 # The same steps as `make static`, which checks them without a daemon.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \

@@ -8,6 +8,9 @@ SHELL := /bin/bash
 CARGO_DENY := $(or $(shell command -v cargo-deny),build/tools/bin/cargo-deny)
 KUBERNETES_VERSION := v1.35.4
 CARGO_DENY_VERSION := 0.20
+# An mdbook that is installed already is used.
+MDBOOK := $(or $(shell command -v mdbook),build/tools/bin/mdbook)
+MDBOOK_VERSION := 0.5.4
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The releases of Cilium whose agents are tested, from the oldest to the newest.
 AGENTS := 1.14 1.17 1.20
@@ -63,7 +66,7 @@ help: ## List the targets
 check: format clippy doc unit ## What every commit must pass, in minutes: format, clippy, rustdoc, and the tests that need no server
 
 .PHONY: test
-test: check deny tools $(BESIDE_TOOLS) test-alerts ## Everything that must hold, on a real API server and with Cilium's own agent
+test: check deny docs tools $(BESIDE_TOOLS) test-alerts ## Everything that must hold, on a real API server and with Cilium's own agent
 	@# Both suites mostly wait, so they run side by side.
 	$(MAKE) --jobs=2 --output-sync=line SIDE_BY_SIDE=1 test-it test-go static
 
@@ -112,6 +115,14 @@ doc: ## Write the documentation of the code, private items included, to target/d
 	@# Links to private items resolve, because those are documented too.
 	RUSTDOCFLAGS='--deny warnings --allow rustdoc::private_intra_doc_links' \
 		cargo doc --locked --no-deps --document-private-items
+
+.PHONY: docs
+docs: $(MDBOOK) ## Build the site of the documents, with a search that works offline: build/book/site/index.html
+	scripts/book $(MDBOOK)
+
+build/tools/bin/mdbook:
+	@echo 'installing mdbook $(MDBOOK_VERSION); once, some minutes'
+	cargo install mdbook --version '$(MDBOOK_VERSION)' --no-default-features --features search --locked --root build/tools
 
 .PHONY: unit
 unit:
@@ -387,9 +398,9 @@ has-image:
 		exit 1; }
 
 .PHONY: image
-image: ## Build the container image, and its SBOM in build/sbom. IMAGE= is its name, CONTAINER=podman builds with podman
+image: ## Build the container image, and its SBOM in build/sbom. IMAGE= is its name, CONTAINER=podman builds with podman, DOCS_URL= is the address of the site of the documents
 	$(CONTAINER) build --target sbom --output build/sbom .
-	$(CONTAINER) build --build-arg VERSION=$(VERSION) --tag $(or $(IMAGE),$(NAME):$(VERSION)) .
+	$(CONTAINER) build --build-arg VERSION=$(VERSION) --build-arg DOCS_URL=$(DOCS_URL) --tag $(or $(IMAGE),$(NAME):$(VERSION)) .
 
 .PHONY: sbom
 sbom: build/tools/bin/cargo-cyclonedx ## Write the SBOM of the image to build/sbom, without a daemon

@@ -1,4 +1,4 @@
-//! Tests that `docs/operations.md`, the table of states in `docs/invariants.md`, and the alerts say what the program
+//! Tests that the pages of `docs/reference`, the table of states in `docs/invariants.md`, and the alerts say what the program
 //! says.
 //!
 //! Names, defaults and moves are compared in both directions, so that the documents and the code can't disagree.
@@ -8,11 +8,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use clap::{Args as _, CommandFactory as _};
+use clap::CommandFactory as _;
 use regex::Regex;
 
 use crate::cli::Command;
-use crate::cli::access::Access;
 use crate::model::claim::Reason;
 use crate::model::finding::FindingKind;
 use crate::model::status::ConditionReason;
@@ -32,14 +31,12 @@ const DASHBOARD: &str = include_str!("../manifests/chart/cilium-node-ipam/files/
 /// The labels that Prometheus adds to the metrics of a replica.
 const OF_SCRAPES: [&str; 4] = ["cluster", "namespace", "job", "instance"];
 
-/// The rows of every table under `## {heading}` whose first column is called `column`: the code in their first cell,
-/// and all cells.
-fn rows(heading: &str, column: &str) -> BTreeMap<String, Vec<String>> {
-    let text = include_str!("../docs/operations.md");
-    let section = text.split("\n## ").find(|section| section.lines().next() == Some(heading)).unwrap();
+/// The rows of every table of a page whose first column is called `column`: the code in their first cell, and all
+/// cells.
+fn rows(page: &str, column: &str) -> BTreeMap<String, Vec<String>> {
     let mut is_wanted = false;
     let mut rows = BTreeMap::new();
-    for line in section.lines() {
+    for line in page.lines() {
         let Some(row) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else {
             continue;
         };
@@ -57,95 +54,109 @@ fn rows(heading: &str, column: &str) -> BTreeMap<String, Vec<String>> {
 
 /// Compares the names of a table with those of the program, and returns the table.
 fn check<'a>(
-    heading: &str,
+    page: &str,
     column: &str,
     names: impl Iterator<Item = &'a str>,
 ) -> BTreeMap<String, Vec<String>> {
-    let rows = rows(heading, column);
+    let rows = rows(page, column);
     let documented: BTreeSet<&str> = rows.keys().map(String::as_str).collect();
-    assert_eq!(documented, names.collect::<BTreeSet<&str>>(), "left: {heading}, right: the program");
+    assert_eq!(documented, names.collect::<BTreeSet<&str>>(), "left: {column}, right: the program");
     rows
+}
+
+/// The texts below the headings of this level, such as `## `, by heading.
+fn entries<'a>(page: &'a str, level: &str) -> BTreeMap<&'a str, &'a str> {
+    let heading = format!("\n{level}");
+    let sections = page.split(&*heading).skip(1);
+    let entries: Vec<_> = sections.filter_map(|section| section.split_once("\n\n")).collect();
+    let by_heading: BTreeMap<_, _> = entries.iter().copied().collect();
+    assert_eq!(entries.len(), by_heading.len(), "a heading has two entries");
+    assert!(entries.iter().all(|(_, text)| !text.trim().is_empty()));
+    by_heading
+}
+
+/// Compares the headings with the names of the program, and returns the texts below them. Each has a remedy.
+fn check_entries<'a>(
+    page: &'a str,
+    level: &str,
+    names: impl Iterator<Item = &'a str>,
+) -> BTreeMap<&'a str, &'a str> {
+    let entries = entries(page, level);
+    let documented: BTreeSet<&str> = entries.keys().copied().collect();
+    assert_eq!(documented, names.collect::<BTreeSet<&str>>(), "left: the page, right: the program");
+    for (name, text) in &entries {
+        assert!(text.contains("\nRemedy: "), "{name} has no remedy");
+    }
+    entries
 }
 
 /// The name of a flag and of its value, as a table of the document has it, and its default and environment.
 fn described_flag(flag: &clap::Arg) -> (String, (String, String)) {
     let code = |text: &std::ffi::OsStr| format!("`{}`", text.to_str().unwrap());
     let mut name = format!("--{}", flag.get_long().unwrap());
-    if let Some(short) = flag.get_short() {
-        name = format!("-{short}, {name}");
-    }
     if flag.get_action().takes_values() {
-        // A bar would end the cell.
-        name = format!("{name} {}", flag.get_value_names().unwrap()[0].replace('|', "\\|"));
+        name = format!("{name} {}", flag.get_value_names().unwrap()[0]);
     }
     let default = flag.get_default_values().first().filter(|_| flag.get_action().takes_values());
-    let otherwise = if flag.is_required_set() { "required" } else { "none" };
-    let default = default.map_or(otherwise.to_owned(), |default| code(default));
+    let default = default.map_or("none".to_owned(), |default| code(default));
     (name, (default, flag.get_env().map_or("none".to_owned(), code)))
 }
 
-/// The flags of a command by their names, with their defaults and environments.
-type Flags = BTreeMap<String, (String, String)>;
-
-fn flags_of(command: &clap::Command) -> Flags {
-    command.get_arguments().filter(|flag| !flag.is_positional()).map(described_flag).collect()
-}
-
-fn check_flags(column: &str, expected: &Flags) {
-    let documented: Flags = rows("Flags", column)
+#[test]
+fn every_flag_of_the_controller_has_an_entry_with_its_default() {
+    let command = Command::command();
+    let run = command.find_subcommand("run").unwrap();
+    let expected: BTreeMap<_, _> = run.get_arguments().map(described_flag).collect();
+    let documented: BTreeMap<_, _> = rows(include_str!("../docs/reference/flags.md"), "flag of `run`")
         .into_iter()
         .map(|(name, cells)| (name, (cells[1].clone(), cells[2].clone())))
         .collect();
-    assert_eq!(documented, *expected, "{column}; left: the document, right: clap");
-}
-
-/// The flags that choose the cluster have a table of their own.
-#[test]
-fn every_flag_has_an_entry_with_its_default() {
-    let of_access = flags_of(&Access::augment_args(clap::Command::new("any")));
-    check_flags("flag of each command", &of_access);
-    for subcommand in Command::command().get_subcommands() {
-        let mut expected = flags_of(subcommand);
-        if of_access.keys().all(|flag| expected.contains_key(flag)) {
-            expected.retain(|flag, _| !of_access.contains_key(flag));
-        }
-        check_flags(&format!("flag of `{}`", subcommand.get_name()), &expected);
-    }
+    assert_eq!(documented, expected, "left: the document, right: clap");
 }
 
 #[test]
 fn every_condition_has_an_entry() {
-    let rows = check("Conditions", "reason", ConditionReason::ALL.iter().map(|reason| reason.as_str()));
+    let page = include_str!("../docs/reference/conditions.md");
+    let documented = entries(page, "## Condition ");
+    let expected: BTreeSet<&str> =
+        ConditionReason::ALL.iter().map(|reason| reason.condition().as_str()).collect();
+    assert_eq!(documented.keys().copied().collect::<BTreeSet<_>>(), expected);
+    let reasons = check_entries(page, "### ", ConditionReason::ALL.iter().map(|reason| reason.as_str()));
     for reason in ConditionReason::ALL {
-        let cells = &rows[reason.as_str()];
-        assert_eq!(cells[1], format!("`{}`", reason.condition().as_str()));
-        assert_eq!(cells[2], if reason.holds() { "True" } else { "False" }, "{}", reason.as_str());
+        let (name, condition) = (reason.as_str(), reason.condition().as_str());
+        let first = format!("`{condition}` is {}. ", if reason.holds() { "True" } else { "False" });
+        assert!(reasons[name].starts_with(&first), "{name}: {first}");
     }
 }
 
 #[test]
 fn every_event_has_an_entry() {
-    let rows = check("Events", "reason", EventReason::ALL.iter().map(|reason| reason.as_str()));
+    let page = include_str!("../docs/reference/events.md");
+    let events = check_entries(page, "## ", EventReason::ALL.iter().map(|reason| reason.as_str()));
     for reason in EventReason::ALL {
-        assert_eq!(rows[reason.as_str()][2], format!("{:?}", reason.tone()), "{}", reason.as_str());
+        let first = format!("{:?} event on: ", reason.tone());
+        assert!(events[reason.as_str()].starts_with(&first), "{}: {first}", reason.as_str());
     }
 }
 
 #[test]
 fn every_finding_has_an_entry() {
-    check("Findings", "finding", FindingKind::ALL.iter().map(|kind| kind.as_str()));
+    let page = include_str!("../docs/reference/findings.md");
+    check_entries(page, "## ", FindingKind::ALL.iter().map(|kind| kind.as_str()));
 }
 
 #[test]
 fn every_step_and_reason_of_the_log_has_an_entry() {
-    check("Log lines", "step", Step::ALL.iter().map(|step| step.as_str()));
-    check("Log lines", "log reason", Cause::ALL.iter().map(|cause| cause.as_str()));
+    let page = include_str!("../docs/reference/log-lines.md");
+    check(page, "step", Step::ALL.iter().map(|step| step.as_str()));
+    check(page, "log reason", Cause::ALL.iter().map(|cause| cause.as_str()));
 }
 
 #[test]
 fn every_metric_has_an_entry_with_its_type_labels_and_values() {
     let described = described();
-    let rows = check("Metrics", "name", described.keys().map(String::as_str));
+    let page = include_str!("../docs/reference/metrics.md");
+    let rows = check(page, "name", described.keys().map(String::as_str));
     for (name, Described { kind, labels, .. }) in &described {
         let cells = &rows[name];
         assert_eq!(cells[1], *kind, "{name}");
@@ -281,11 +292,9 @@ fn every_problem_that_is_a_finding_has_one_alert() {
 /// Each id has a section, so that the link in the output leads to it.
 #[test]
 fn every_check_has_a_section_with_its_severity_title_and_remedy() {
-    let text = include_str!("../docs/check.md");
-    let sections: BTreeMap<&str, &str> =
-        text.split("\n### ").skip(1).filter_map(|section| section.split_once("\n\n")).collect();
+    let sections = entries(include_str!("../docs/reference/checks.md"), "### ");
     let ids: BTreeSet<&str> = Check::ALL.iter().map(|check| check.id()).collect();
-    assert_eq!(sections.keys().copied().collect::<BTreeSet<&str>>(), ids, "left: docs/check.md");
+    assert_eq!(sections.keys().copied().collect::<BTreeSet<&str>>(), ids, "left: the page");
     for check in Check::ALL {
         let section = sections[check.id()];
         let first = format!("`{}`: {}\n", check.severity().as_str(), check.title());

@@ -39,6 +39,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Map(args) => Ok(cli::answers::end(cli::answers::map::run(args))),
         Command::Crd(args) => cli::crd::run(args),
         Command::Completion(args) => cli::completion::run(&args, Command::command()),
+        Command::Explain(args) => cli::explain::run(&args),
         Command::Man(args) => cli::man::run(args, Command::command()),
         Command::Import(args) => cli::import::run(args),
         Command::Validate(args) => cli::validate::run(args),

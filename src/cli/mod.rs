@@ -15,6 +15,7 @@ pub mod bundle;
 pub mod completion;
 pub mod crd;
 mod documents;
+pub mod explain;
 pub mod import;
 pub mod man;
 mod metrics_port;
@@ -22,6 +23,7 @@ mod object;
 pub mod program;
 pub mod run;
 mod screen;
+mod site;
 pub mod validate;
 
 /// Gives the nodes of a Cilium cluster blocks of pod addresses, from pools that select nodes by label.
@@ -36,6 +38,7 @@ pub enum Command {
     Status(answers::status::Args),
     Preflight(answers::preflight::Args),
     Check(answers::check::Args),
+    Explain(explain::Args),
     Why(answers::why::Args),
     Who(answers::who::Args),
     Routes(answers::routes::Args),

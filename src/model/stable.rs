@@ -1,6 +1,6 @@
 //! A macro for enums whose variants have names that people and their alerts rely on.
 //!
-//! A name that was published once is kept. `docs/operations.md` has an entry for each, and a test compares the two.
+//! A name that was published once is kept. The pages of `docs/reference` have an entry for each, and a test compares the two.
 
 /// Makes an enum with a stable name for each variant: the name of the variant, or the text after `=>`.
 ///

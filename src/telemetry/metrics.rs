@@ -1,6 +1,6 @@
 //! The content of `/metrics`: counters that the controller feeds, and the last snapshot of the world.
 //!
-//! Names start with `cilium_node_ipam_`, or with `process_` as in every program, and are stable; `docs/operations.md`
+//! Names start with `cilium_node_ipam_`, or with `process_` as in every program, and are stable; `docs/reference/metrics.md`
 //! has an entry for each. Labels are pools, families and names that this program defines, and never nodes, so the
 //! number of series grows only with the pools.
 

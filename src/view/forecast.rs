@@ -2,7 +2,7 @@
 //!
 //! The status of a pool keeps how many blocks nodes had. So a restart of the controller or another leader loses
 //! nothing, and a command can compute the same. The forecast does not know nodes, or why they get blocks, so it
-//! foresees no growth that has not started. `docs/operations.md` describes the method.
+//! foresees no growth that has not started. `docs/reference/metrics.md` describes the method.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

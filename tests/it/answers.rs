@@ -67,11 +67,12 @@ impl Said {
     }
 }
 
-/// Fails unless `docs/commands.md` shows this output after the command. With `UPDATE_DOCS=1` it writes the output
-/// there.
+/// Fails unless the page of the command in `docs/commands` shows this output after it. With `UPDATE_DOCS=1` it writes
+/// the output there.
 pub(crate) fn documented(command: &str, said: &Said) -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands.md");
-    let document = std::fs::read_to_string(&path)?;
+    let page = format!("docs/commands/{}.md", command.split(' ').next().unwrap_or_default());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(&page);
+    let document = std::fs::read_to_string(&path).context(page.clone())?;
     let (opening, closing) = (format!("```console\n$ cilium-node-ipam {command}\n"), "```\n");
     let (before, rest) = document.split_once(&opening).with_context(|| format!("no example of {command}"))?;
     let (shown, after) = rest.split_once(closing).context("an example without an end")?;
@@ -83,7 +84,7 @@ pub(crate) fn documented(command: &str, said: &Said) -> Result<()> {
     let time = Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(\d+[smhd]\)")?;
     let plain = |text: &str| time.replace_all(text, "TIME").into_owned();
     let is_shown = plain(shown) == plain(&said.text);
-    ensure!(is_shown, "docs/commands.md shows another output of `{command}`:\n{}", said.text);
+    ensure!(is_shown, "{page} shows another output of `{command}`:\n{}", said.text);
     Ok(())
 }
 

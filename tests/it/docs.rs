@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
+mod book;
+pub(crate) mod generated;
+
 /// The minimum number of names in all documents. Fewer would mean that the test does not read them properly.
 const FEWEST: usize = 100;
 
@@ -23,12 +26,7 @@ const DOCUMENTS: [&str; 6] = [
 fn what_the_documents_name_is_there() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut documents: Vec<PathBuf> = DOCUMENTS.iter().map(|path| root.join(path)).collect();
-    for directory in ["docs", "docs/decisions"] {
-        for entry in fs::read_dir(root.join(directory))? {
-            let path = entry?.path();
-            documents.extend((path.extension().is_some_and(|extension| extension == "md")).then_some(path));
-        }
-    }
+    documents.extend(every_page());
     let (mut n_names, mut missing) = (0, Vec::new());
     for document in &documents {
         let text = fs::read_to_string(document)?;
@@ -45,6 +43,23 @@ fn what_the_documents_name_is_there() -> Result<()> {
     ensure!(missing.is_empty(), "{missing:#?}");
     ensure!(n_names >= FEWEST, "only {n_names} names");
     Ok(())
+}
+
+/// Every document below `docs`.
+fn every_page() -> Vec<PathBuf> {
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")];
+    let mut pages = Vec::new();
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).expect("the directory can be read") {
+            let path = entry.expect("an entry can be read").path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    pages
 }
 
 /// The columns of pools and claims in the README are those that kubectl prints.

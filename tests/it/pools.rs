@@ -351,7 +351,7 @@ async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
     .await
 }
 
-/// The recipe of `docs/recipes.md` for another block size in the same range.
+/// The steps of `docs/how-to/block-size.md` for another block size in the same range.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_with_another_block_size_takes_over_a_range() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -372,7 +372,7 @@ async fn a_pool_with_another_block_size_takes_over_a_range() -> Result<()> {
     .await
 }
 
-/// The recipe of `docs/recipes.md` for a pool that was deleted by mistake.
+/// The steps of `docs/how-to/recover-a-deleted-pool.md` for a pool that was deleted by mistake.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_pool_serves_in_place_of_one_that_was_deleted_by_mistake() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

@@ -1,5 +1,5 @@
 //! etcd is restored from a backup while a controller runs (safety rule 8). An administrator then follows
-//! `docs/operations.md`.
+//! `docs/how-to/restore-etcd.md`.
 
 mod definitions;
 mod page;

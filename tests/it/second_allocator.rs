@@ -75,7 +75,7 @@ fn lie_in(cidrs: &BTreeSet<String>, range: &str) -> bool {
     !cidrs.is_empty() && cidrs.iter().all(|cidr| cidr.starts_with(range))
 }
 
-/// Removes a sign as `docs/operations.md` and the finding say.
+/// Removes a sign as `docs/how-to/take-over-from-cilium-operator.md` and the finding say.
 async fn remove_sign(rig: &Rig, node: &str) -> Result<()> {
     let names = r#"{"metadata":{"managedFields":[{}]}}"#;
     kubectl(&rig.control_plane, &["patch", "ciliumnode", node, "--type=merge", "-p", names]).await?;

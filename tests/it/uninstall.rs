@@ -1,4 +1,4 @@
-//! The uninstallation by `docs/operations.md`, and the way back. No pod loses an address, and the fields of a
+//! The uninstallation by `docs/how-to/uninstall.md`, and the way back. No pod loses an address, and the fields of a
 //! CiliumNode that its agent uses do not change by a byte.
 
 use std::collections::{BTreeMap, BTreeSet};

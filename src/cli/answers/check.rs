@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use anyhow::bail;
 use serde_json::{Value, json};
 
+use super::super::program::program;
 use super::super::screen::{self, PLAIN, style_for};
+use super::super::site;
 use super::{Live, Source, Verdict, around, block_on, fields, files};
 use crate::forecast::plan_all;
 use crate::model::counted::counted;
@@ -15,15 +17,15 @@ use crate::plan::Policy;
 use crate::view::audit::catalog::{Check, Severity};
 use crate::view::audit::{Line, audit};
 
-/// The page with a section per id.
-const PAGE: &str = "docs/check.md";
+/// The page with an entry per id.
+const PAGE: &str = "reference/checks";
 /// How many objects of one line are named for people.
 const NAMED: usize = 3;
 
 /// Audit the cluster, or files of objects: claims, carriers, Pods, podCIDRs and ranges compared with each other.
 ///
 /// It reads objects once, takes no locks and writes nothing. Each kind of problem has a stable id, such as NIP0302,
-/// with a section in docs/check.md. Equal problems of many objects are one entry, and the worst comes first.
+/// which `explain` explains. Equal problems of many objects are one entry, and the worst comes first.
 ///
 /// Objects that you may not list are skipped, and the output names them.
 ///
@@ -79,7 +81,7 @@ fn suppressed(ids: &[String]) -> anyhow::Result<BTreeSet<Check>> {
     let mut checks = BTreeSet::new();
     for id in ids {
         let Some(check) = Check::ALL.into_iter().find(|check| check.id() == id) else {
-            bail!("no check has the id {id}: {PAGE} lists all ids");
+            bail!("no check has the id {id}: `{} explain` lists all ids", program());
         };
         checks.insert(check);
     }
@@ -104,10 +106,12 @@ fn text(lines: &[Line], skipped: &[String]) -> Vec<screen::Line> {
             ("remedy", Some(check.remedy().to_owned())),
         ];
         let parts = parts.into_iter().filter_map(|(label, text)| Some((label, text?)));
-        let page = ("page", format!("{PAGE}#{}", check.id().to_lowercase()));
+        let more = ("more", explanation(check));
+        let page = page(check).map(|page| ("page", page));
         out.extend(
             parts
-                .chain([page])
+                .chain([more])
+                .chain(page)
                 .map(|(label, text)| screen::Line::labelled(&format!("         {label}"), 18, &text)),
         );
         out.push(screen::Line::default());
@@ -122,6 +126,16 @@ fn text(lines: &[Line], skipped: &[String]) -> Vec<screen::Line> {
     out.push(counts.into());
     out.extend(skipped.iter().map(|skipped| screen::Line::from(format!("Not checked: {skipped}.")).below(2)));
     out
+}
+
+/// The command that explains a check.
+fn explanation(check: Check) -> String {
+    format!("{} explain {}", program(), check.id())
+}
+
+/// The entry of a check on the site of the documents.
+fn page(check: Check) -> Option<String> {
+    site::address(PAGE, &check.id().to_lowercase())
 }
 
 /// Whether the names or details of the objects say more than the first line.
@@ -163,7 +177,8 @@ fn object(line: &Line) -> Value {
         "objects": objects.collect::<Vec<_>>(),
         "cause": line.cause,
         "remedy": line.check.remedy(),
-        "page": format!("{PAGE}#{}", line.check.id().to_lowercase()),
+        "explanation": explanation(line.check),
+        "page": page(line.check),
     })
 }
 

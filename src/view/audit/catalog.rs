@@ -1,6 +1,6 @@
 //! The checks of an audit: the stable id of each, its severity, a title and the remedy.
 //!
-//! An id that was published once is kept, and is never used for another check. `docs/check.md` has a section per id,
+//! An id that was published once is kept, and is never used for another check. `docs/reference/checks.md` has a section per id,
 //! and a test compares the two.
 
 use crate::model::finding::FindingKind;
@@ -208,7 +208,7 @@ checks! {
         "Find the writer, and stop it: `kubectl get KIND NAME -o yaml --show-managed-fields`.";
     SecondAllocator "NIP0603" Error
         "Another allocator also gives addresses to a node."
-        "See SecondAllocator in docs/operations.md.";
+        "Run `cilium-node-ipam explain SecondAllocator`.";
     ClaimBeingDeleted "NIP0604" Warning
         "Another writer deletes a claim that belongs to a node."
         "Nothing: the finalizer keeps it. Do not remove the finalizer.";
@@ -220,14 +220,14 @@ checks! {
         "Correct the field.";
     DefinitionDeleted "NIP0703" Error
         "A CustomResourceDefinition is being deleted or is missing."
-        "Start no controller. Follow docs/how-to/definition-deleted.md.";
+        "Start no controller. Run `cilium-node-ipam explain DefinitionDeleted`, and follow its steps.";
     NodeFinding "NIP0801" Error
         "The planner reports a finding about a node or its blocks."
-        "See the finding in docs/operations.md.";
+        "Run `cilium-node-ipam explain NAME` with the name of the finding.";
     PoolFinding "NIP0802" Warning
         "The planner reports a finding about a pool, a route or a write."
-        "See the finding in docs/operations.md.";
+        "Run `cilium-node-ipam explain NAME` with the name of the finding.";
     WaitFinding "NIP0803" Info
         "A node or a block waits."
-        "See the finding in docs/operations.md.";
+        "Run `cilium-node-ipam explain NAME` with the name of the finding.";
 }

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::docs::generated;
+
 const CHART: &str = "manifests/chart/cilium-node-ipam";
 
 /// Values of a parent chart, which this chart accepts and does not read.
@@ -69,8 +71,9 @@ fn compare(path: &str, values: &Value, schema: &Value, differences: &mut Vec<Str
 #[test]
 fn table_of_values_is_what_the_values_are() {
     let expected = table(&source(&format!("{CHART}/values.yaml")));
-    let document = source("docs/install.md");
-    assert!(document.contains(&expected), "docs/install.md needs this table:\n\n{expected}");
+    for page in ["docs/reference/values.md", "manifests/chart/cilium-node-ipam/README.md"] {
+        generated::compare(page, "values", &expected);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The commands of a page, such as `docs/operations.md`, Restoring etcd, in their order.
+//! The commands of a page, such as `docs/how-to/restore-etcd.md`, in their order.
 //!
 //! A test carries out the page. It runs the commands that can run here, and imitates the commands for machines. It
 //! fails if a command is changed or added on the page.
@@ -14,10 +14,7 @@ use tokio::process::Command;
 use crate::support::control_plane::{ControlPlane, tool};
 use crate::support::playground::environment;
 
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
-
-/// The heading of the section.
-const HEADING: &str = "\n## Restoring etcd\n";
+const RESTORE: &str = include_str!("../../../docs/how-to/restore-etcd.md");
 
 /// The blocks of commands that are still to do, in the order of the page.
 pub(super) struct Page(VecDeque<String>);
@@ -28,9 +25,9 @@ impl Page {
         Self(blocks(text))
     }
 
-    pub(super) fn open() -> Result<Self> {
-        let (_, section) = OPERATIONS.split_once(HEADING).context("the page has no such section")?;
-        Ok(Self(blocks(section.split("\n## ").next().unwrap_or_default())))
+    /// The page about a restore of etcd.
+    pub(super) fn of_the_restore() -> Self {
+        Self::of(RESTORE)
     }
 
     /// The next block of commands.

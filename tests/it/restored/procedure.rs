@@ -1,4 +1,4 @@
-//! An administrator restores etcd by `docs/operations.md`, Restoring etcd, while machines run that the backup does not
+//! An administrator restores etcd by `docs/how-to/restore-etcd.md` while machines run that the backup does not
 //! know. The commands are those of the page.
 
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ const BLOCKING: [&str; 3] = ["NIP01", "NIP02", "NIP03"];
 #[tokio::test(flavor = "multi_thread")]
 async fn the_procedure_gives_no_address_of_a_running_pod_to_another_machine() -> Result<()> {
     under_oracle(Options::of(Families::Dual), async |rig| {
-        let (mut page, shell) = (Page::open()?, Shell::new(&rig.control_plane)?);
+        let (mut page, shell) = (Page::of_the_restore(), Shell::new(&rig.control_plane)?);
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).ipv6(124, &["fd00:1::/120"]);
         rig.cluster.create_pool(&pool.with("perNode", json!({"maxBlocks": 2}))).await?;
         let before = start_replica(rig)?;

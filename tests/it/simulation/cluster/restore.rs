@@ -1,4 +1,4 @@
-//! The store is restored from a backup, and people do as `docs/operations.md` asks: no controller writes before each
+//! The store is restored from a backup, and people do as `docs/how-to/restore-etcd.md` asks: no controller writes before each
 //! machine has its Node again and every agent has written its status.
 
 use cilium_node_ipam::model::names::NodeName;
