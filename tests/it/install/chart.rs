@@ -89,17 +89,26 @@ fn schema_has_the_meaning_of_every_value() {
     }
 }
 
-/// The table of all values.
+/// A table of the values without a group, and one of each group: the values below one key.
 fn table(source: &str) -> String {
-    let mut table = "| value | default | meaning |\n|---|---|---|\n".to_owned();
+    let mut groups: Vec<(String, String)> = Vec::new();
     for (name, value, words) in meanings(source) {
         let default = match value.to_string() {
             long if long.len() > LONGEST_DEFAULT => "see values.yaml".to_owned(),
             short => format!("`{short}`"),
         };
-        let _ = writeln!(table, "| `{name}` | {default} | {words} |");
+        let group = name.split_once('.').map_or("General", |(group, _)| group);
+        let at = groups.iter().position(|(other, _)| other == group).unwrap_or_else(|| {
+            groups.push((group.to_owned(), String::new()));
+            groups.len() - 1
+        });
+        let _ = writeln!(groups[at].1, "| `{name}` | {default} | {words} |");
     }
-    table
+    groups.sort_by_key(|(group, _)| group != "General");
+    let tables = groups
+        .into_iter()
+        .map(|(group, rows)| format!("### {group}\n\n| value | default | meaning |\n|---|---|---|\n{rows}"));
+    tables.collect::<Vec<_>>().join("\n")
 }
 
 /// The name, the default and the meaning of each value, from the comments directly above their keys.
@@ -137,6 +146,7 @@ fn table_is_read_from_comments() {
     let values = "# Head.\n\na:\n  # One.\n  b: 1\n# Two.\nc:\n  d: [x]\n";
     assert_eq!(
         table(values),
-        "| value | default | meaning |\n|---|---|---|\n| `a.b` | `1` | One. |\n| `c` | `{\"d\":[\"x\"]}` | Two. |\n"
+        "### General\n\n| value | default | meaning |\n|---|---|---|\n| `c` | `{\"d\":[\"x\"]}` | Two. |\n\n\
+         ### a\n\n| value | default | meaning |\n|---|---|---|\n| `a.b` | `1` | One. |\n"
     );
 }
