@@ -56,19 +56,19 @@ fn normal(path: &Path) -> PathBuf {
 
 /// The targets of the links of a page, without those to other sites: the file, and the anchor.
 fn links(path: &Path) -> Vec<(PathBuf, Option<String>)> {
-    let link = Regex::new(r"\]\(([^)\s]+)\)").expect("the pattern is well formed");
+    let target = Regex::new(r"\]\(([^)\s]+)\)").expect("the pattern is well formed");
     let code = Regex::new("`[^`]*`").expect("the pattern is well formed");
     let folder = path.parent().expect("a page is in a folder");
     let mut links = Vec::new();
     for line in lines(&read(path)) {
         let line = code.replace_all(line, "");
-        for found in link.captures_iter(&line) {
-            let (target, anchor) =
-                found[1].split_once('#').map_or((&found[1], None), |(target, anchor)| (target, Some(anchor)));
-            if target.contains(':') {
+        for found in target.captures_iter(&line) {
+            let (file, anchor) =
+                found[1].split_once('#').map_or((&found[1], None), |(file, anchor)| (file, Some(anchor)));
+            if file.contains(':') {
                 continue;
             }
-            let file = if target.is_empty() { path.to_owned() } else { normal(&folder.join(target)) };
+            let file = if file.is_empty() { path.to_owned() } else { normal(&folder.join(file)) };
             links.push((file, anchor.map(ToOwned::to_owned)));
         }
     }

@@ -109,8 +109,8 @@ struct Field<'a> {
     example: Option<&'a Value>,
 }
 
-/// The fields below a schema, with those of objects in lists. `immutable` has the fields that a rule of a level above
-/// makes immutable.
+/// The fields below a schema, with those of objects in lists. A rule of the field, or of the object around it, makes it
+/// immutable.
 fn fields<'a>(path: &str, schema: &'a Value, example: Option<&'a Value>, found: &mut Vec<Field<'a>>) {
     if let Some(items) = schema.get("items") {
         return fields(&format!("{path}[]"), items, example.and_then(|example| example.get(0)), found);
