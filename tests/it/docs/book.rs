@@ -133,6 +133,32 @@ fn links_of_the_book_stay_in_the_book() {
     assert!(outside.is_empty(), "{outside:#?}");
 }
 
+/// The program, the chart and the tests name pages as files of the repository.
+#[test]
+fn pages_that_sources_name_exist() {
+    let name = Regex::new(r"\bdocs/[a-z0-9/-]+\.md").expect("the pattern is well formed");
+    let mut open =
+        ["src", "manifests", "tests/it", "examples", "scripts"].map(|name| root().join(name)).to_vec();
+    let (mut n_names, mut missing) = (0, BTreeSet::new());
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            let entries = fs::read_dir(&path).expect("the directory can be read");
+            open.extend(entries.map(|entry| entry.expect("an entry can be read").path()));
+            continue;
+        }
+        // Some files, such as archives, are no text.
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        for found in name.find_iter(&text) {
+            n_names += 1;
+            if !root().join(found.as_str()).exists() {
+                missing.insert(format!("{}: {}", path.display(), found.as_str()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(n_names > 100, "only {n_names}");
+}
+
 #[test]
 fn no_page_for_users_is_too_long() {
     let reference = root().join("docs/reference");
