@@ -132,8 +132,8 @@ fn every_condition_has_an_entry() {
 #[test]
 fn every_event_has_an_entry() {
     let page = include_str!("../docs/reference/events.md");
-    let events = check_entries(page, "## ", EventReason::ALL.iter().map(|reason| reason.as_str()));
-    for reason in EventReason::ALL {
+    let events = check_entries(page, "## ", EventReason::all().map(EventReason::as_str));
+    for reason in EventReason::all() {
         let first = format!("{:?} event on: ", reason.tone());
         assert!(events[reason.as_str()].starts_with(&first), "{}: {first}", reason.as_str());
     }
@@ -278,15 +278,20 @@ fn dashboard_uses_metrics_labels_and_values_that_exist() {
 }
 
 #[test]
-fn every_problem_that_is_a_finding_has_one_alert() {
+fn each_finding_has_the_check_and_the_alert_of_its_table() {
     let selector = Regex::new(r#"cilium_node_ipam_findings\{kind=~?"([^"]*)"\}"#).unwrap();
-    let mut alerted: Vec<&str> =
-        selector.captures_iter(ALERTS).flat_map(|found| found.get(1).unwrap().as_str().split('|')).collect();
-    let wrong = FindingKind::ALL.iter().filter(|kind| kind.is_wrong()).map(|kind| kind.as_str());
-    let mut expected: Vec<&str> = wrong.collect();
-    alerted.sort_unstable();
-    expected.sort_unstable();
-    assert_eq!(alerted, expected, "left: the alerts, right: the findings");
+    let mut alerted = BTreeSet::new();
+    for rule in ALERTS.split("- alert: CiliumNodeIPAM").skip(1) {
+        let alert = rule.lines().next().unwrap();
+        for found in selector.captures_iter(rule) {
+            alerted.extend(found.get(1).unwrap().as_str().split('|').map(|kind| (kind, alert)));
+        }
+    }
+    let of_table = FindingKind::ALL.iter().filter_map(|kind| Some((kind.as_str(), kind.alert()?)));
+    assert_eq!(alerted, of_table.collect(), "left: the alerts, right: the table of findings");
+    for kind in FindingKind::ALL {
+        assert_eq!(Check::of(kind).id(), kind.check_id());
+    }
 }
 
 /// Each id has a section, so that the link in the output leads to it.

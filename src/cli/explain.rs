@@ -214,7 +214,7 @@ mod tests {
         let conditions =
             ConditionReason::ALL.iter().map(|reason| (reason.condition().as_str(), "condition of a pool"));
         let reasons = ConditionReason::ALL.iter().map(|reason| (reason.as_str(), "reason of a condition"));
-        let events = EventReason::ALL.iter().map(|reason| (reason.as_str(), "event"));
+        let events = EventReason::all().map(|reason| (reason.as_str(), "event"));
         let alerts = include_str!("../../manifests/alerts.yaml");
         let alerts = alerts.lines().filter_map(|line| Some((line.split_once("- alert: ")?.1, "alert")));
         let expected: BTreeSet<_> =

@@ -1,4 +1,4 @@
-//! Which Kubernetes event reports which news: findings, steps of blocks, and changes in the status of a pool.
+//! Which Kubernetes event reports which news: steps of blocks, and changes in the status of a pool.
 
 use super::events::{Event, Subject};
 use crate::model::counted::counted;
@@ -10,56 +10,6 @@ use crate::net::cidr::Cidr;
 use crate::telemetry::event_reason::EventReason;
 use crate::view::block_event::{BlockEvent, Cause, Step, listed};
 use crate::world::World;
-
-/// The reason of the event on the Node that reports a finding, if one does.
-pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
-    match kind {
-        FindingKind::MalformedCiliumNode => Some(EventReason::MalformedCiliumNode),
-        FindingKind::MalformedNode => Some(EventReason::MalformedNode),
-        FindingKind::MinAllocate => Some(EventReason::MinAllocate),
-        FindingKind::ForeignPodCIDRs => Some(EventReason::ForeignPodCIDRs),
-        FindingKind::MisplacedBlock => Some(EventReason::MisplacedBlock),
-        FindingKind::UnfitPodIPPool => Some(EventReason::UnfitPodIPPool),
-        FindingKind::Overlap => Some(EventReason::Overlap),
-        FindingKind::Blocked => Some(EventReason::Blocked),
-        FindingKind::FormerMode => Some(EventReason::FormerMode),
-        FindingKind::PodsUnchecked => Some(EventReason::PodsUnchecked),
-        FindingKind::UnsupportedCilium => Some(EventReason::UnsupportedCilium),
-        FindingKind::BothPublished => Some(EventReason::BothPublished),
-        FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
-        FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
-        FindingKind::SecondAllocator => Some(EventReason::SecondAllocator),
-        FindingKind::OtherSettings => Some(EventReason::OtherSettings),
-        FindingKind::NothingRequested => Some(EventReason::NothingRequested),
-        FindingKind::DrainWaits => Some(EventReason::DrainWaits),
-        FindingKind::WouldReclaim => Some(EventReason::WouldReclaim),
-        FindingKind::ReclaimStopped => Some(EventReason::ReclaimStopped),
-        FindingKind::NoPool
-        | FindingKind::BlockTooWide
-        | FindingKind::UnreadableObject
-        // One event for each cause, not for each node (`report/failures.rs`).
-        | FindingKind::WriteFailed
-        | FindingKind::WriteWithoutEffect
-        | FindingKind::LeftOverClaims
-        | FindingKind::NodeMissing
-        | FindingKind::StrayBlock
-        | FindingKind::StrayFurtherBlock
-        | FindingKind::AgentMissing
-        | FindingKind::ForeignAddresses
-        | FindingKind::PodCIDRConflict
-        | FindingKind::PodCIDROutsidePools
-        | FindingKind::NodeNetworkInPool
-        | FindingKind::SharedInternalIP
-        | FindingKind::RouteWithheld
-        | FindingKind::RouteRefused
-        | FindingKind::RouteRemains
-        | FindingKind::RouteAnnouncedTwice
-        | FindingKind::DefinitionDeleted
-        | FindingKind::RouteInVrf
-        | FindingKind::ClockDiffers
-        | FindingKind::BrokenInvariant => None,
-    }
-}
 
 /// The event on the Node about a step in the life of a block; `None` for steps without an event.
 pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<Event> {
@@ -167,7 +117,7 @@ pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Ev
                 ConditionReason::PodIPPoolLacksFamily,
                 ConditionReason::PodIPPoolOtherMaskSize,
             ]),
-            EventReason::UnfitPodIPPool,
+            EventReason::Finding(FindingKind::UnfitPodIPPool),
             ConditionType::UnfitPodIPPool,
         ),
         (has_new(&[ConditionReason::Passive]), EventReason::Passive, ConditionType::Ready),

@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 
 use super::client::FIELD_MANAGER;
 use super::lead::Lead;
+use crate::model::finding::Tone;
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::printable::printable;
 use crate::telemetry::event_reason::{EventFate, EventReason};
@@ -114,8 +115,8 @@ impl Events {
         let reason = event.reason;
         let lane = match (&event.subject, reason.tone()) {
             (Subject::Pool(..) | Subject::ClusterRole, _) => &self.cluster,
-            (Subject::Node(..), EventType::Warning) => &self.warnings,
-            (Subject::Node(..), EventType::Normal) => &self.normal,
+            (Subject::Node(..), Tone::Warning) => &self.warnings,
+            (Subject::Node(..), Tone::Normal) => &self.normal,
         };
         if lane.try_send(event).is_err() {
             self.metrics.event(reason, EventFate::Dropped);
@@ -156,7 +157,10 @@ pub async fn record(
         // A new recorder each time: one that has seen a reason before repeats the note that it had then.
         let recorder = Recorder::new(client.clone(), reporter.clone());
         let kube_event = KubeEvent {
-            type_: event.reason.tone(),
+            type_: match event.reason.tone() {
+                Tone::Normal => EventType::Normal,
+                Tone::Warning => EventType::Warning,
+            },
             reason: event.reason.as_str().to_owned(),
             note: Some(shown(&event.note)),
             action: event.reason.action().to_owned(),

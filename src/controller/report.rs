@@ -19,12 +19,12 @@ use lag::WatchLag;
 use without_block::{WithoutBlock, classes_without_block};
 use without_pool::{PoolWait, WithoutPool};
 
-use super::event_of::{event_of, event_of_block, events_of_status};
+use super::event_of::{event_of_block, events_of_status};
 use super::events::{Event, Events, Subject};
 use super::input::Input;
 use super::pacing::Pacing;
 use crate::model::failure::Failure;
-use crate::model::finding::{self, Finding, FindingKind};
+use crate::model::finding::{self, Finding, FindingKind, Reported};
 use crate::model::freeze::Switch;
 use crate::model::kind::{Kind, ObjectKind};
 use crate::model::leadership::Leadership;
@@ -37,6 +37,7 @@ use crate::model::status::Need;
 use crate::model::time::Now;
 use crate::publisher::Mode;
 use crate::telemetry::Telemetry;
+use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::{InputKind, Metrics};
 use crate::telemetry::readiness::Readiness;
 use crate::view::agents;
@@ -375,7 +376,8 @@ impl Reporter {
             // A node without a pool is reported with the reasons, and again as long as it waits.
             if !known.contains(finding) && finding.kind != FindingKind::NoPool {
                 self.log.found(finding);
-                if let (Some(subject), Some(reason)) = (subject, event_of(finding.kind)) {
+                if let (Some(subject), Reported::Each(_)) = (subject, finding.kind.reported()) {
+                    let reason = EventReason::Finding(finding.kind);
                     let note = format!("{} {}: {}", finding.subject.as_str(), finding.name, finding.message);
                     let about = format!("{} {}", finding.subject.as_str(), finding.name);
                     self.events.report(Event { subject: subject.clone(), reason, note, about });

@@ -1,173 +1,90 @@
 //! The reasons of Kubernetes events, their tones, and the outcome of each event.
 
-use kube::runtime::events::EventType;
-
+use crate::model::finding::{FindingKind, Reported, Tone};
 use crate::model::stable_names;
 
-stable_names! {
-    /// The reasons of events.
-    pub enum EventReason {
-        /// New blocks were published for the Node, and its agent may use them.
-        BlocksPublished,
-        /// The Node came back and keeps its blocks.
-        BlocksReturned,
-        /// The Node could not get enough addresses for its agent to start, and gave back the blocks that it had got.
-        BlocksGivenBack,
-        /// Blocks of the Node start draining: they are surplus, or their pool drains.
-        BlocksDraining,
-        /// Draining blocks stay on the Node: it needs them, or the agent still uses them.
-        BlocksKept,
-        /// Blocks were reclaimed from the Node with the consent of its agent.
-        BlocksReclaimed,
-        /// A block can't be drained from the Node yet.
-        DrainWaits,
-        /// With reclaim enabled, a pool would reclaim a block from the Node.
-        WouldReclaim,
-        /// Too many blocks started draining at once, so reclaim has stopped.
-        ReclaimStopped,
-        /// No pool of the Node has a free block.
-        NoCapacity,
-        /// The Node asks for more than its first pool allows it.
-        NodeAtLimit,
-        /// Another allocator also gives addresses to the Node.
-        SecondAllocator,
-        /// A CiliumNodeConfig gives the Node settings that are not supported.
-        OtherSettings,
-        /// The Node has no addresses or is nearly full, and no pool selects it.
-        NoPool,
-        /// The Node has no addresses, and its agent requests none.
-        NothingRequested,
-        /// A block of the Node overlaps another claim or foreign addresses, and no more of it is published.
-        Overlap,
-        /// The Node gets nothing until a person acts: a block that is in use can't be published.
-        Blocked,
-        /// The agent of the Node ran in another mode of Cilium, and its pods would lose their network in crd mode.
-        FormerMode,
-        /// The Node got its first addresses without a check whether its agent ran before.
-        PodsUnchecked,
-        /// Nothing is published for the Node, because its agent version undoes it.
-        UnsupportedCilium,
-        /// A block of the Node and a block of another Node overlap, and both are published.
-        BothPublished,
-        /// Another writer deletes a claim of the Node.
-        ClaimBeingDeleted,
-        /// The CiliumNode of the Node has an address or prefix that can't be read.
-        MalformedCiliumNode,
-        /// The Node has a podCIDR or an annotation that can't be read.
-        MalformedNode,
-        /// The CiliumNode of the Node asks for more addresses at start than it offers.
-        MinAllocate,
-        /// The Node has podCIDRs that can't be its blocks.
-        ForeignPodCIDRs,
-        /// The CiliumNode lists a block under another CiliumPodIPPool than its claim.
-        MisplacedBlock,
-        /// The CiliumPodIPPool of a name is missing or does not fit the blocks of the pool.
-        UnfitPodIPPool,
-        /// The pool has no free block any more.
-        Exhausted,
-        /// The pool has free blocks again.
-        CapacityReturned,
-        /// The pool shares addresses with an older one and does not get them.
-        Overlapping,
-        /// The pool can't be read.
-        InvalidPool,
-        /// The controller is passive: the pool gives no blocks.
-        Passive,
-        /// Writes or reclaim were frozen.
-        Frozen,
-        /// Nothing is frozen any more.
-        FreezeEnded,
-        /// The API server forbids a write for the Node or the pool.
-        WriteForbidden,
-        /// A write for the Node or the pool fails for another reason.
-        WriteFailed,
-        /// The API server forbids the controller to list or watch a kind.
-        ReadForbidden,
-    }
+/// Makes the reasons of events from a table: the name, its tone, and the action of the controller.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident: $tone:ident $action:literal;)+) => {
+        /// The reasons of events.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum EventReason {
+            $($(#[$doc])* $variant,)+
+            /// A finding, under its own name.
+            Finding(FindingKind),
+        }
+
+        impl EventReason {
+            /// Every reason that an event can have.
+            pub fn all() -> impl Iterator<Item = Self> {
+                let reported = FindingKind::ALL.into_iter().filter(|kind| kind.reported() != Reported::Never);
+                [$(Self::$variant),+].into_iter().chain(reported.map(Self::Finding))
+            }
+
+            /// The stable name.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($variant),)+
+                    Self::Finding(kind) => kind.as_str(),
+                }
+            }
+
+            pub(crate) const fn tone(self) -> Tone {
+                match self {
+                    $(Self::$variant => Tone::$tone,)+
+                    Self::Finding(kind) => match kind.reported() {
+                        Reported::Each(tone) | Reported::Grouped(tone) => tone,
+                        Reported::Never => Tone::Warning,
+                    },
+                }
+            }
+
+            /// The action of the controller, which the API of events requires.
+            pub(crate) const fn action(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $action,)+
+                    Self::Finding(FindingKind::WriteFailed) => "Write",
+                    Self::Finding(_) => "Plan",
+                }
+            }
+        }
+    };
 }
 
-impl EventReason {
-    pub(crate) fn tone(self) -> EventType {
-        match self {
-            Self::BlocksPublished
-            | Self::BlocksReturned
-            | Self::BlocksDraining
-            | Self::BlocksKept
-            | Self::BlocksReclaimed
-            | Self::WouldReclaim
-            | Self::CapacityReturned
-            | Self::FreezeEnded => EventType::Normal,
-            Self::BlocksGivenBack
-            | Self::DrainWaits
-            | Self::ReclaimStopped
-            | Self::NoCapacity
-            | Self::NodeAtLimit
-            | Self::SecondAllocator
-            | Self::OtherSettings
-            | Self::NoPool
-            | Self::NothingRequested
-            | Self::Overlap
-            | Self::Blocked
-            | Self::FormerMode
-            | Self::PodsUnchecked
-            | Self::UnsupportedCilium
-            | Self::BothPublished
-            | Self::ClaimBeingDeleted
-            | Self::MalformedCiliumNode
-            | Self::MalformedNode
-            | Self::MinAllocate
-            | Self::ForeignPodCIDRs
-            | Self::MisplacedBlock
-            | Self::UnfitPodIPPool
-            | Self::Exhausted
-            | Self::Overlapping
-            | Self::InvalidPool
-            | Self::Passive
-            | Self::Frozen
-            | Self::WriteForbidden
-            | Self::WriteFailed
-            | Self::ReadForbidden => EventType::Warning,
-        }
-    }
-
-    /// The action of the controller, which the API of events requires.
-    pub(crate) fn action(self) -> &'static str {
-        match self {
-            Self::BlocksPublished => "Publish",
-            Self::BlocksReturned | Self::BlocksKept => "Hold",
-            Self::BlocksDraining => "Drain",
-            Self::BlocksReclaimed => "TakeOff",
-            Self::BlocksGivenBack => "Release",
-            Self::NoCapacity | Self::NodeAtLimit | Self::NoPool | Self::NothingRequested => "Claim",
-            Self::DrainWaits
-            | Self::WouldReclaim
-            | Self::ReclaimStopped
-            | Self::Overlap
-            | Self::Blocked
-            | Self::FormerMode
-            | Self::PodsUnchecked
-            | Self::UnsupportedCilium
-            | Self::BothPublished
-            | Self::ClaimBeingDeleted
-            | Self::SecondAllocator
-            | Self::OtherSettings
-            | Self::MalformedCiliumNode
-            | Self::MalformedNode
-            | Self::MinAllocate
-            | Self::ForeignPodCIDRs
-            | Self::MisplacedBlock => "Plan",
-            Self::UnfitPodIPPool
-            | Self::Exhausted
-            | Self::CapacityReturned
-            | Self::Overlapping
-            | Self::InvalidPool
-            | Self::Passive
-            | Self::Frozen
-            | Self::FreezeEnded => "Report",
-            Self::WriteForbidden | Self::WriteFailed => "Write",
-            Self::ReadForbidden => "Watch",
-        }
-    }
+reasons! {
+    /// New blocks were published for the Node, and its agent may use them.
+    BlocksPublished: Normal "Publish";
+    /// The Node came back and keeps its blocks.
+    BlocksReturned: Normal "Hold";
+    /// The Node could not get enough addresses for its agent to start, and gave back the blocks that it had got.
+    BlocksGivenBack: Warning "Release";
+    /// Blocks of the Node start draining: they are surplus, or their pool drains.
+    BlocksDraining: Normal "Drain";
+    /// Draining blocks stay on the Node: it needs them, or the agent still uses them.
+    BlocksKept: Normal "Hold";
+    /// Blocks were reclaimed from the Node with the consent of its agent.
+    BlocksReclaimed: Normal "TakeOff";
+    /// No pool of the Node has a free block.
+    NoCapacity: Warning "Claim";
+    /// The pool has no free block any more.
+    Exhausted: Warning "Report";
+    /// The pool has free blocks again.
+    CapacityReturned: Normal "Report";
+    /// The pool shares addresses with an older one and does not get them.
+    Overlapping: Warning "Report";
+    /// The pool can't be read.
+    InvalidPool: Warning "Report";
+    /// The controller is passive: the pool gives no blocks.
+    Passive: Warning "Report";
+    /// Writes or reclaim were frozen.
+    Frozen: Warning "Report";
+    /// Nothing is frozen any more.
+    FreezeEnded: Normal "Report";
+    /// The API server forbids a write for the Node or the pool.
+    WriteForbidden: Warning "Write";
+    /// The API server forbids the controller to list or watch a kind.
+    ReadForbidden: Warning "Watch";
 }
 
 stable_names! {

@@ -11,6 +11,7 @@ use crate::controller::forbidden;
 use crate::controller::waits::REPEAT;
 use crate::model::counted::counted;
 use crate::model::failure::Failure;
+use crate::model::finding::FindingKind;
 use crate::model::names::ten_by_number;
 use crate::model::request::Write;
 use crate::telemetry::api_health::ApiHealth;
@@ -60,7 +61,7 @@ fn subject(world: &World, failure: &Failure) -> Option<Subject> {
 fn event(api_health: &ApiHealth, write: &Write, failure: &Failure, subject: Subject) -> Event {
     let (reason, cause) = match forbidden::rule_for(api_health, write) {
         Some(rule) => (EventReason::WriteForbidden, format!("{rule}; {}", failure.description())),
-        None => (EventReason::WriteFailed, failure.description()),
+        None => (EventReason::Finding(FindingKind::WriteFailed), failure.description()),
     };
     let waiting = match failure.n_nodes {
         0 => String::new(),

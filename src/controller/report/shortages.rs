@@ -30,7 +30,12 @@ impl Reporter {
                 message = format!("{} lack a pool, such as {node}: {message}", counted(nodes.len(), "node"));
             }
             self.log.found(&Finding::of_node(FindingKind::NoPool, node, message.clone()));
-            self.report_wait(of_served(world, node), EventReason::NoPool, message, cause);
+            self.report_wait(
+                of_served(world, node),
+                EventReason::Finding(FindingKind::NoPool),
+                message,
+                cause,
+            );
         }
         for node in rest {
             debug!(finding = FindingKind::NoPool.as_str(), kind = Kind::Node.as_str(), name = %node, "{cause}");
@@ -69,7 +74,12 @@ impl Reporter {
     pub(super) fn report_first_waits(&mut self, world: &World, now: Instant) {
         for (node, cause) in self.without_pool.pop_first(world, now) {
             let message = why_no_pool(world, &node);
-            self.report_wait(of_node(world, &node), EventReason::NoPool, message, &cause);
+            self.report_wait(
+                of_node(world, &node),
+                EventReason::Finding(FindingKind::NoPool),
+                message,
+                &cause,
+            );
         }
         for (node, lack) in self.without_block.pop_first(world, now) {
             let message = why_none_of(world, &node, &lack);

@@ -111,7 +111,7 @@ fn lines_of<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
 /// The texts of a process that serves, and of one that does not, for each reason.
 fn text_of_every_reason() -> String {
     let metrics = metrics();
-    for reason in EventReason::ALL {
+    for reason in EventReason::all() {
         for fate in EventFate::ALL {
             metrics.event(reason, fate);
         }
@@ -321,7 +321,11 @@ fn writes_are_counted_by_kind_and_outcome() {
 #[test]
 fn series_are_in_the_order_of_their_labels_and_events_without_a_count_are_left_out() {
     let metrics = Metrics::default();
-    for reason in [EventReason::NoPool, EventReason::Blocked, EventReason::Passive] {
+    for reason in [
+        EventReason::Finding(FindingKind::NoPool),
+        EventReason::Finding(FindingKind::Blocked),
+        EventReason::Passive,
+    ] {
         metrics.event(reason, EventFate::Created);
     }
     assert_eq!(

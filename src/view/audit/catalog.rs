@@ -69,53 +69,14 @@ macro_rules! checks {
 
 impl Check {
     /// The check that a finding violates. Its severity is that of the finding in every command.
+    ///
+    /// # Panics
+    ///
+    /// If the table of findings names an id that no check has, which a test of the documents rules out.
     #[must_use]
-    pub const fn of(kind: FindingKind) -> Self {
-        match kind {
-            FindingKind::Overlap => Self::ClaimOverlaps,
-            FindingKind::BothPublished => Self::BothPublished,
-            FindingKind::UnreadableObject | FindingKind::MalformedCiliumNode | FindingKind::MalformedNode => {
-                Self::Unreadable
-            }
-            FindingKind::SecondAllocator => Self::SecondAllocator,
-            FindingKind::StrayBlock => Self::FirstBlockStray,
-            FindingKind::StrayFurtherBlock => Self::FurtherBlockStray,
-            FindingKind::DefinitionDeleted => Self::DefinitionDeleted,
-            FindingKind::ClaimBeingDeleted => Self::ClaimBeingDeleted,
-            FindingKind::PodCIDRConflict => Self::PodCidrOfOtherNode,
-            FindingKind::PodCIDROutsidePools => Self::RangeOutsidePools,
-            FindingKind::NodeNetworkInPool => Self::NodeAddresses,
-            FindingKind::SharedInternalIP => Self::InternalIpTwice,
-            FindingKind::LeftOverClaims => Self::ClaimUnpublished,
-            FindingKind::NodeMissing => Self::NodeOfClaimMissing,
-            FindingKind::ForeignAddresses => Self::RangeWithoutClaim,
-            FindingKind::MinAllocate
-            | FindingKind::ForeignPodCIDRs
-            | FindingKind::MisplacedBlock
-            | FindingKind::BlockTooWide
-            | FindingKind::Blocked
-            | FindingKind::FormerMode
-            | FindingKind::PodsUnchecked
-            | FindingKind::UnsupportedCilium
-            | FindingKind::OtherSettings
-            | FindingKind::NoPool
-            | FindingKind::NothingRequested => Self::NodeFinding,
-            FindingKind::UnfitPodIPPool
-            | FindingKind::WriteFailed
-            | FindingKind::WriteWithoutEffect
-            | FindingKind::ReclaimStopped
-            | FindingKind::AgentMissing
-            | FindingKind::ClockDiffers
-            | FindingKind::RouteWithheld
-            | FindingKind::RouteRefused
-            | FindingKind::RouteRemains
-            | FindingKind::RouteAnnouncedTwice
-            | FindingKind::BrokenInvariant => Self::PoolFinding,
-            FindingKind::NodeAtLimit
-            | FindingKind::DrainWaits
-            | FindingKind::RouteInVrf
-            | FindingKind::WouldReclaim => Self::WaitFinding,
-        }
+    pub fn of(kind: FindingKind) -> Self {
+        let found = Self::ALL.into_iter().find(|check| check.id() == kind.check_id());
+        found.expect("the table of findings names checks")
     }
 }
 
