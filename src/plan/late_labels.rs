@@ -57,11 +57,7 @@ impl Subject<'_> {
     }
 
     fn stray_further(&self, strays: &[Stray<'_>]) -> Option<Finding> {
-        let comes_back = if self.traits.removes_with_query {
-            "a block returns to its pool when the agent does not need it"
-        } else {
-            "with `reclaim.mode: Enabled` of its pool a block returns when the node does not need it"
-        };
+        let comes_back = self.way().how_surplus_returns();
         let message = format!(
             "it has further blocks of pools that do not select it: {}; {comes_back}; to move it at once, {}",
             listed(strays),

@@ -131,13 +131,10 @@ impl<'a> Subject<'a> {
         picked.collect()
     }
 
-    /// Claims the replacements of the blocks that must leave, as far as the pools of the node have them. The node
-    /// must have the replacements before the first of these blocks is closed to new pods.
+    /// Claims the replacements of the blocks that must leave, as far as the pools of the node have them.
     pub(super) fn claim_replacements(&self, draft: &mut Draft) -> Step {
         let may_replace = self.is_served && !self.world.freeze().stops_reclaim();
-        // An agent that releases every block that it does not need gets no replacement in advance
-        // (`Self::remove_blocks`).
-        if !draft.unmet.is_empty() || !may_replace || self.traits.removes_with_query {
+        if !draft.unmet.is_empty() || !may_replace {
             return NEXT;
         }
         let mut claims = Vec::new();

@@ -29,7 +29,7 @@ impl<'a> Subject<'a> {
         // A carrier that shows nothing of ours gets all blocks that may be in use, or none.
         self.await_complete_set(draft)?;
         self.await_end_of_former_mode(draft, &publishable)?;
-        let imminent = self.imminent_removals(draft);
+        let imminent = self.way().imminent_removals(self, draft);
         self.settle_released_blocks(draft, &imminent)?;
         // If nothing of a node is published, its held blocks are published first. So a node that returns gets all its
         // blocks at once and does not wait for more.
@@ -39,7 +39,7 @@ impl<'a> Subject<'a> {
         self.grow_or_keep(draft)?;
         self.publish_more(draft, publishable, &imminent)?;
         self.query_use(draft)?;
-        self.claim_replacements(draft)?;
+        self.way().claim_replacements(self, draft)?;
         // Every shortage of the node comes before a block is taken from it.
         self.reclaim(draft)
     }
@@ -143,7 +143,7 @@ impl<'a> Subject<'a> {
             self.report_incomplete_blocks(draft, &publishable);
             return NEXT;
         }
-        let replacements = self.replacement_blocks(imminent);
+        let replacements = self.way().replacement_blocks(self, imminent);
         publishable.retain(|claim| !replacements.contains(&claim.cidr));
         act(self.publish(draft, &publishable).into_iter().collect())
     }

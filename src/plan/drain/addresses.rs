@@ -1,13 +1,18 @@
 //! How a block leaves in the mode whose agents give back single addresses: the block is fenced, its agent releases
 //! each address, and then the controller removes them (`docs/invariants.md`, Taking a block back).
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::TURN;
+use super::way::{TURN, Way};
 use crate::model::agent::PodsOnNode;
 use crate::model::claim::Claim;
+use crate::model::counted::counted;
+use crate::model::names::ten_of;
 use crate::model::plan::TimedState;
+use crate::model::pool::ReclaimMode;
 use crate::model::request::{Read, WithdrawalStep};
 use crate::model::transitions::Rule;
 use crate::net::cidr::Cidr;
@@ -20,9 +25,71 @@ use crate::publisher::answer::{Drain, Leaving, QueryState};
 /// How often the Pods are read that keep a block in use.
 const USERS_READ_EVERY: Duration = Duration::from_secs(5 * 60);
 
+/// The number of query intervals within which an agent must release the addresses of a block. It is asked again after
+/// each, and the block is closed to pods meanwhile.
+const ANSWERS_WITHIN: u32 = 10;
+
+/// Agents give back single addresses.
+pub(super) struct ByAddress;
+
+impl Way for ByAddress {
+    /// The node must have the replacements before the first of its blocks is closed to new pods.
+    fn claim_replacements(&self, subject: &Subject<'_>, draft: &mut Draft) -> Step {
+        subject.claim_replacements(draft)
+    }
+
+    fn reclaim(&self, subject: &Subject<'_>, draft: &mut Draft) -> Step {
+        subject.drain_addresses(draft)?;
+        subject.start_drains(draft)
+    }
+
+    fn stays(&self, subject: &Subject<'_>, claim: &Claim, drain: &Drain, draft: &Draft) -> bool {
+        let pool_reclaims =
+            || subject.world.pool(&claim.pool).is_some_and(|pool| pool.reclaim.mode == ReclaimMode::Enabled);
+        if !subject.world.must_leave(claim) && !pool_reclaims() {
+            return true;
+        }
+        let is_down = subject.world.agent_on(&subject.node.name).is_err();
+        // The version of an agent that does not run is unknown.
+        let version_forbids = !is_down && !subject.may_reclaim(draft.policy);
+        let awaited = subject.serving().and_then(|serving| serving.since(TimedState::AgentAwaited));
+        let is_overdue =
+            |since: Duration| since + draft.policy.query_interval * ANSWERS_WITHIN <= draft.now.uptime;
+        // A mark that exists when an agent starts keeps a pod from being restored. No pod should have the address,
+        // but nothing should rely on that for long.
+        let is_marked_without_answer = *drain == Drain::Asked && (is_down || awaited.is_some_and(is_overdue));
+        version_forbids || is_marked_without_answer
+    }
+
+    fn opens_held_blocks(&self) -> bool {
+        true
+    }
+
+    fn why_held(&self, _: &Subject<'_>, _: &Claim) -> Option<String> {
+        None
+    }
+
+    fn why_draining(&self, subject: &Subject<'_>, claim: &Claim, drain: &Drain) -> Option<String> {
+        let Drain::Closed(used) = drain else { return None };
+        subject.users_of(claim, used.len())
+    }
+
+    fn how_surplus_returns(&self) -> &'static str {
+        "with `reclaim.mode: Enabled` of its pool a block returns when the node does not need it"
+    }
+
+    fn imminent_removals(&self, _: &Subject<'_>, _: &Draft) -> BTreeSet<Cidr> {
+        BTreeSet::new()
+    }
+
+    fn replacement_blocks(&self, _: &Subject<'_>, _: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
+        BTreeSet::new()
+    }
+}
+
 impl<'a> Subject<'a> {
     /// Continues with the blocks that leave already.
-    pub(super) fn drain_addresses(&self, draft: &mut Draft) -> Step {
+    fn drain_addresses(&self, draft: &mut Draft) -> Step {
         if matches!(self.publisher.usage_query(self.carrier), QueryState::Open(_)) {
             draft.note_lasting(TimedState::QueryOpen);
         }
@@ -195,5 +262,28 @@ impl<'a> Subject<'a> {
             return NEXT;
         };
         self.send_withdrawal(draft, write, blocks)
+    }
+
+    /// The known users of a block; `None` if there are none.
+    fn users_of(&self, claim: &Claim, n_used: u128) -> Option<String> {
+        let look = self.world.look(&self.node.name);
+        // A pod of the last read may have ended since. Only then its address is in no list.
+        let counts =
+            |address: &IpAddr| n_used > 0 || look.is_some_and(|look| look.unlisted.contains(address));
+        let found = look.and_then(|look| look.found.as_ref().ok());
+        let found = found.into_iter().flat_map(|pods| claim.cidr.entries_in(&pods.holders));
+        let holders = found.filter(|(address, _)| counts(address)).map(|(_, pod)| pod);
+        let pods: BTreeSet<&String> = holders.collect();
+        let is = if n_used == 1 { "is" } else { "are" };
+        let used = format!("{} of it {is} in use", counted(n_used, "address"));
+        match (n_used, pods.is_empty()) {
+            (0, true) => None,
+            (0, false) => {
+                let pods = ten_of(pods);
+                Some(format!("the agent lists no address of it, but these pods have one: {pods}"))
+            }
+            (_, true) => Some(used),
+            (_, false) => Some(format!("{used}, by {}", ten_of(pods))),
+        }
     }
 }

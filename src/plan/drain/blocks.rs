@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::TURN;
+use super::way::{TURN, Way};
 use crate::model::address_class::AddressClass;
 use crate::model::agent::PodSnapshot;
 use crate::model::claim::{Claim, ClaimState, Reason};
@@ -24,16 +24,92 @@ use crate::plan::draft::{Draft, End, NEXT, REST, Step, act};
 use crate::plan::facts::ClaimFacts;
 use crate::plan::pods::{LOOK_AGAIN, PODS_AGAIN, holders};
 use crate::plan::subject::Subject;
-use crate::publisher::answer::Phase;
+use crate::publisher::answer::{Drain, Phase};
 use crate::world::RunningAgent;
 
 /// How long a read of a node's Pods counts that found no pod with an address of a block. The next pod may get one.
 const LOOK_COUNTS_FOR: Duration = Duration::from_secs(5);
 
+/// Agents take and release blocks as a whole.
+pub(super) struct AsWhole;
+
+impl Way for AsWhole {
+    /// An agent that releases every block that it does not need gets no replacement in advance
+    /// (`Subject::remove_blocks`).
+    fn claim_replacements(&self, _: &Subject<'_>, _: &mut Draft) -> Step {
+        NEXT
+    }
+
+    fn reclaim(&self, subject: &Subject<'_>, draft: &mut Draft) -> Step {
+        subject.remove_blocks(draft)
+    }
+
+    fn stays(&self, subject: &Subject<'_>, claim: &Claim, _: &Drain, _: &Draft) -> bool {
+        !subject.world.must_leave(claim) || subject.has_new_agent(claim)
+    }
+
+    /// The agent gives no more addresses of it to new pods, whether or not the claim is held again.
+    fn opens_held_blocks(&self) -> bool {
+        false
+    }
+
+    fn why_held(&self, subject: &Subject<'_>, claim: &Claim) -> Option<String> {
+        holders(subject.world, claim).map(|pods| format!("these pods have addresses of it: {pods}"))
+    }
+
+    fn why_draining(&self, subject: &Subject<'_>, claim: &Claim, _: &Drain) -> Option<String> {
+        let why = "the agent still uses it and kept it; it takes no new pods";
+        Some(self.why_held(subject, claim).map_or_else(|| why.to_owned(), |pods| format!("{why}; {pods}")))
+    }
+
+    fn how_surplus_returns(&self) -> &'static str {
+        "a block returns to its pool when the agent does not need it"
+    }
+
+    fn imminent_removals(&self, subject: &Subject<'_>, draft: &Draft) -> BTreeSet<Cidr> {
+        let may_remove = !subject.world.freeze().stops_reclaim()
+            && subject.may_reclaim(draft.policy)
+            && subject.world.agent_on(&subject.node.name).is_ok()
+            && subject.drains_paused_until(draft).is_none();
+        let look = subject.world.look(&subject.node.name).filter(|_| may_remove);
+        let Some(pods) = look.and_then(|look| look.found.as_ref().ok()) else { return BTreeSet::new() };
+        let unused: Vec<&Claim> = subject
+            .removal_candidates()
+            .filter(|claim| claim.state == ClaimState::Held)
+            .filter(|claim| subject.publisher.may_leave(subject.carrier, claim).is_ok())
+            .filter(|claim| !pods.use_any_of(claim.cidr))
+            .collect();
+        let classes = subject.classes();
+        let dispensable = classes.iter().flat_map(|class| subject.dispensable(class, &unused));
+        dispensable.map(|claim| claim.cidr).collect()
+    }
+
+    /// Held blocks that are published in the same write that removes others. An agent that had both would release the
+    /// surplus.
+    fn replacement_blocks(&self, subject: &Subject<'_>, imminent: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
+        let mut replacements = BTreeSet::new();
+        let is_removed = |claim: &&Claim| {
+            imminent.contains(&claim.cidr) || (claim.is_reclaimed() && !subject.world.is_refused(claim))
+        };
+        let removed: Vec<&Claim> = subject.removal_candidates().filter(is_removed).collect();
+        if removed.is_empty() {
+            return replacements;
+        }
+        for class in subject.classes() {
+            // The carrier shows these too, until they have left it.
+            let released = |claim: &&Claim| claim.is_reclaimed() && subject.is_of(claim, class);
+            let released = removed.iter().copied().filter(released);
+            replacements
+                .extend(subject.unneeded(class, |_| true, released).into_iter().map(|claim| claim.cidr));
+        }
+        replacements
+    }
+}
+
 impl<'a> Subject<'a> {
     /// Removes blocks that must leave from the carrier, as far as the node can do without them. First the node has
     /// enough without the blocks, then no replica may publish them, and only then they leave the carrier.
-    pub(super) fn remove_blocks(&self, draft: &mut Draft) -> Step {
+    fn remove_blocks(&self, draft: &mut Draft) -> Step {
         let carried: Vec<&Claim> = self.removal_candidates().collect();
         if carried.is_empty() {
             return NEXT;
@@ -161,29 +237,6 @@ impl<'a> Subject<'a> {
         self.send_withdrawal(draft, write, &blocks)
     }
 
-    /// Held blocks that are published in the same write that removes others. An agent that had both would release the
-    /// surplus.
-    pub(in crate::plan) fn replacement_blocks(&self, imminent: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
-        let mut replacements = BTreeSet::new();
-        if !self.traits.removes_with_query {
-            return replacements;
-        }
-        let is_removed = |claim: &&Claim| {
-            imminent.contains(&claim.cidr) || (claim.is_reclaimed() && !self.world.is_refused(claim))
-        };
-        let removed: Vec<&Claim> = self.removal_candidates().filter(is_removed).collect();
-        if removed.is_empty() {
-            return replacements;
-        }
-        for class in self.classes() {
-            // The carrier shows these too, until they have left it.
-            let released = |claim: &&Claim| claim.is_reclaimed() && self.is_of(claim, class);
-            let released = removed.iter().copied().filter(released);
-            replacements.extend(self.unneeded(class, |_| true, released).into_iter().map(|claim| claim.cidr));
-        }
-        replacements
-    }
-
     /// As many of these blocks of a class as the node can do without, with the blocks that it holds now.
     fn dispensable(&self, class: &AddressClass, blocks: &[&'a Claim]) -> Vec<&'a Claim> {
         let of_class: Vec<&Claim> = blocks.iter().copied().filter(|claim| self.is_of(claim, class)).collect();
@@ -209,27 +262,6 @@ impl<'a> Subject<'a> {
         claims.filter(|claim| self.publisher.lists(self.carrier, claim.cidr))
     }
 
-    /// Held blocks that are about to be removed, as far as this process knows. The node already has their
-    /// replacements.
-    pub(in crate::plan) fn imminent_removals(&self, draft: &Draft) -> BTreeSet<Cidr> {
-        let may_remove = self.traits.removes_with_query
-            && !self.world.freeze().stops_reclaim()
-            && self.may_reclaim(draft.policy)
-            && self.world.agent_on(&self.node.name).is_ok()
-            && self.drains_paused_until(draft).is_none();
-        let look = self.world.look(&self.node.name).filter(|_| may_remove);
-        let Some(pods) = look.and_then(|look| look.found.as_ref().ok()) else { return BTreeSet::new() };
-        let unused: Vec<&Claim> = self
-            .removal_candidates()
-            .filter(|claim| claim.state == ClaimState::Held)
-            .filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
-            .filter(|claim| !pods.use_any_of(claim.cidr))
-            .collect();
-        let classes = self.classes();
-        let dispensable = classes.iter().flat_map(|class| self.dispensable(class, &unused));
-        dispensable.map(|claim| claim.cidr).collect()
-    }
-
     /// The time of the next read of the Pods that keep all of these blocks. `None` if no read has shown that, or if
     /// one of the blocks is not kept.
     fn next_read_of_pods(&self, blocks: &[&Claim]) -> Option<Duration> {
@@ -242,16 +274,7 @@ impl<'a> Subject<'a> {
     /// Whether the agent of the node started after its predecessor had refused to release a block. The new agent
     /// gives addresses of the block to new pods again. A clock difference only makes this appear late or too early,
     /// and then the next refusal corrects it.
-    pub(super) fn has_new_agent(&self, claim: &Claim) -> bool {
+    fn has_new_agent(&self, claim: &Claim) -> bool {
         self.world.agent_on(&self.node.name).is_ok_and(|agent| agent.started.at > claim.since)
-    }
-
-    /// The reason why a block is not removed yet, for a person. `None` if there is none, or if the mode does not
-    /// remove blocks as a whole.
-    pub(super) fn why_not_removed(&self, claim: &Claim) -> Option<String> {
-        if !self.traits.removes_with_query {
-            return None;
-        }
-        holders(self.world, claim).map(|pods| format!("these pods have addresses of it: {pods}"))
     }
 }

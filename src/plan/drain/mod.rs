@@ -10,10 +10,14 @@
 //! - [`kept`]: which blocks are kept after all.
 //! - [`addresses`]: how a block leaves address by address.
 //! - [`blocks`]: how blocks leave as a whole.
+//! - [`way`]: the questions that these two answer differently.
 //! - [`report`]: the reports about blocks that can't leave.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+
+use addresses::ByAddress;
+use blocks::AsWhole;
+use way::Way;
 
 use super::draft::{Draft, NEXT, REST, Step, act, act_now};
 use super::pods::{LOOK_AGAIN, LOOK_AGAIN_AFTER_REFUSAL};
@@ -34,9 +38,7 @@ mod kept;
 mod need;
 mod report;
 mod start;
-
-/// How long a node waits for its turn while the agents of too many others are being asked.
-const TURN: Duration = Duration::from_secs(5);
+mod way;
 
 /// The number of query intervals after which the answer to an open query counts as lost.
 const LOST_AFTER: u32 = 2;
@@ -53,11 +55,12 @@ impl<'a> Subject<'a> {
         if self.world.freeze().stops_reclaim() {
             return NEXT;
         }
-        if self.traits.removes_with_query {
-            return self.remove_blocks(draft);
-        }
-        self.drain_addresses(draft)?;
-        self.start_drains(draft)
+        self.way().reclaim(self, draft)
+    }
+
+    /// How blocks leave this node. None can leave a node with one block for life.
+    pub(super) fn way(&self) -> &'static dyn Way {
+        if self.traits.removes_with_query { &AsWhole } else { &ByAddress }
     }
 
     /// Whether blocks may be reclaimed from the node's agent, according to its version.

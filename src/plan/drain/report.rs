@@ -1,16 +1,13 @@
 //! Reports about blocks that must leave and can't, or not yet.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use crate::model::address_class::AddressClass;
-use crate::model::claim::Claim;
 use crate::model::counted::counted;
 use crate::model::names::ten_of;
 use crate::plan::draft::Draft;
 use crate::plan::pods::drain_waits;
 use crate::plan::subject::Subject;
-use crate::publisher::answer::Drain;
 
 impl Subject<'_> {
     /// Reports each block that must leave, with the reason for which it waits.
@@ -24,21 +21,13 @@ impl Subject<'_> {
                 };
                 let why = self.world.why_kept(self.carrier, claim);
                 let why =
-                    why.or_else(of_version).or_else(|| self.why_not_removed(claim)).or_else(has_no_room);
+                    why.or_else(of_version).or_else(|| self.way().why_held(self, claim)).or_else(has_no_room);
                 draft.findings.extend(why.map(|why| drain_waits(claim, &why)));
             }
         }
         for (claim, drain) in self.draining() {
-            if self.traits.removes_with_query {
-                let pods = self.why_not_removed(claim).unwrap_or_default();
-                let why = "the agent still uses it and kept it; it takes no new pods";
-                let why = if pods.is_empty() { why.to_owned() } else { format!("{why}; {pods}") };
-                draft.findings.push(drain_waits(claim, &why));
-            } else if let Drain::Closed(used) = &drain
-                && let Some(users) = self.users_of(claim, used.len())
-            {
-                draft.findings.push(drain_waits(claim, &users));
-            }
+            let why = self.way().why_draining(self, claim, drain);
+            draft.findings.extend(why.map(|why| drain_waits(claim, &why)));
         }
     }
 
@@ -57,28 +46,5 @@ impl Subject<'_> {
              nodes joined in the last hour, and at least one",
             ten_of(kept)
         )
-    }
-
-    /// The known users of a block; `None` if there are none.
-    fn users_of(&self, claim: &Claim, n_used: u128) -> Option<String> {
-        let look = self.world.look(&self.node.name);
-        // A pod of the last read may have ended since. Only then its address is in no list.
-        let counts =
-            |address: &IpAddr| n_used > 0 || look.is_some_and(|look| look.unlisted.contains(address));
-        let found = look.and_then(|look| look.found.as_ref().ok());
-        let found = found.into_iter().flat_map(|pods| claim.cidr.entries_in(&pods.holders));
-        let holders = found.filter(|(address, _)| counts(address)).map(|(_, pod)| pod);
-        let pods: BTreeSet<&String> = holders.collect();
-        let is = if n_used == 1 { "is" } else { "are" };
-        let used = format!("{} of it {is} in use", counted(n_used, "address"));
-        match (n_used, pods.is_empty()) {
-            (0, true) => None,
-            (0, false) => {
-                let pods = ten_of(pods);
-                Some(format!("the agent lists no address of it, but these pods have one: {pods}"))
-            }
-            (_, true) => Some(used),
-            (_, false) => Some(format!("{used}, by {}", ten_of(pods))),
-        }
     }
 }

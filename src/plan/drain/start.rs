@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::TURN;
 use super::need::is_surplus;
+use super::way::TURN;
 use crate::model::address_class::AddressClass;
 use crate::model::agent::UseUnknown;
 use crate::model::claim::{Claim, ClaimState};
