@@ -39,8 +39,9 @@ use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::plan::{self, Policy};
+use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::publisher::crd::Crd;
-use cilium_node_ipam::publisher::{Mode, Publisher};
+use cilium_node_ipam::publisher::mode::Mode;
 use cilium_node_ipam::telemetry::metrics::Metrics;
 use cilium_node_ipam::view::free;
 use cilium_node_ipam::view::snapshot::snapshot;
@@ -152,7 +153,7 @@ impl Cluster {
     fn running(families: &[Family], objects: &[Object]) -> Self {
         let families = families.iter().copied().collect();
         let mut gathering = Gathering::default();
-        gathering.set_mode(Mode::Active(Publisher::Crd(Crd { families, infrastructure: Vec::new() })));
+        gathering.set_mode(Mode::from(Publisher::Crd(Crd { families, infrastructure: Vec::new() })));
         gathering.set_freeze(Freeze::default());
         for kind in Kind::AS_LISTED {
             let objects = objects.iter().filter(|object| object.kind() == kind).cloned().collect();

@@ -14,8 +14,9 @@ use crate::model::revision::AnyRevision;
 use crate::model::time::{Now, Timestamp};
 use crate::net::cidr::Family;
 use crate::plan::{self, Policy};
+use crate::publisher::Publisher;
 use crate::publisher::crd::Crd;
-use crate::publisher::{Mode, Publisher};
+use crate::publisher::mode::Mode;
 use crate::wire::watched::{Watched, Wire};
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
 use crate::world::World;
@@ -45,7 +46,7 @@ impl Cluster {
             listed.entry(kind_of(object)).or_default().push(read(object, LISTED));
         }
         let mut gathering = Gathering::default();
-        gathering.set_mode(Mode::Active(publisher));
+        gathering.set_mode(Mode::from(publisher));
         gathering.set_freeze(Freeze::default());
         for kind in Kind::AS_LISTED {
             let revision = AnyRevision::of(kind, LISTED);

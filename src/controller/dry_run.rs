@@ -16,7 +16,7 @@ use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::model::time::Now;
 use crate::plan::{self, Policy};
-use crate::publisher::Mode;
+use crate::publisher::mode::Mode;
 use crate::view::tally::{self, NodeState};
 use crate::view::{agents, findings};
 use crate::world::World;

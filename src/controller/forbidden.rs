@@ -1,7 +1,7 @@
 //! Events about requests that the API server forbids (403), for the administrator who can grant the right.
 //!
 //! A server that starts forbids everything until it has read its roles, so an event names only rights that have been
-//! missing for [`TOLD_FROM`]; `/readyz` names them at once.
+//! missing for [`REPORTED_FROM`]; `/readyz` names them at once.
 
 use std::time::Duration;
 

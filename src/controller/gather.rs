@@ -35,7 +35,7 @@ use crate::model::kind::Kind;
 use crate::model::news::News;
 use crate::model::observation::{Listing, Observation};
 use crate::model::revision::AnyRevision;
-use crate::publisher::Mode;
+use crate::publisher::mode::Mode;
 use crate::telemetry::api_health::{CILIUM_CONFIG, FREEZE};
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::{Telemetry, heartbeat};

@@ -11,7 +11,7 @@ use crate::model::observation::Observation;
 use crate::model::outcome::Outcome;
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::speaker::{SpeakerKind, SpeakerNews};
-use crate::publisher::Mode;
+use crate::publisher::mode::Mode;
 
 /// A cause of work.
 #[derive(Debug)]

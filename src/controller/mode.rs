@@ -11,7 +11,7 @@ use super::input::Input;
 use super::pod_ip_pools;
 use super::watch::Watches;
 use crate::model::cilium_version::CiliumVersion;
-use crate::publisher::Mode;
+use crate::publisher::mode::Mode;
 use crate::publisher::settings::{Settings, from_config};
 use crate::telemetry::api_health::CILIUM_CONFIG;
 

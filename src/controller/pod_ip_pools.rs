@@ -9,7 +9,7 @@ use super::input::Input;
 use super::side_watch::{SideWatch, Source};
 use super::watch::Watches;
 use crate::model::pod_ip_pool::PodIpPool;
-use crate::publisher::Mode;
+use crate::publisher::mode::Mode;
 use crate::telemetry::api_health::POD_IP_POOLS;
 use crate::wire::pod_ip_pool;
 

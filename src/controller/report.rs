@@ -35,7 +35,7 @@ use crate::model::plan::{NodePlan, RoutesPlan, Verdict, Wait};
 use crate::model::request::{Request, Write};
 use crate::model::status::Need;
 use crate::model::time::Now;
-use crate::publisher::Mode;
+use crate::publisher::mode::Mode;
 use crate::telemetry::Telemetry;
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::{InputKind, Metrics};

@@ -41,7 +41,7 @@ use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::request::Request;
 use crate::plan::{self, Policy};
-use crate::publisher::Mode;
+use crate::publisher::mode::Mode;
 use crate::telemetry::metrics::{Decision, RequestKind};
 use crate::telemetry::{Telemetry, heartbeat};
 use crate::wire::carrier_patch::ManagedFields;
@@ -160,6 +160,7 @@ pub async fn run(
         cilium_namespace: options.cilium_namespace.clone(),
         frr_namespace,
     });
+    let configured = world.mode().clone();
     let mut serving = Loop {
         world,
         clock,
@@ -172,6 +173,7 @@ pub async fn run(
         writers: Tasks::default(),
         reporter: Reporter::new(telemetry, events),
         mode_to_come: None,
+        configured,
     };
     let end = serving.serve(&mut inputs, &mut tasks, &stop).await;
     let finished = serving.finish(&end, &mut inputs).await;
@@ -206,6 +208,8 @@ struct Loop {
     /// The daemon to which routes are exported, if they are.
     daemon: Option<Daemon>,
     reporter: Reporter,
+    /// The mode that the configuration says.
+    configured: Mode,
     /// The mode that is served as soon as there is news of CiliumPodIPPools.
     mode_to_come: Option<Mode>,
 }
@@ -219,7 +223,7 @@ impl Loop {
     ) -> anyhow::Result<()> {
         self.set_leadership(self.executor.clients.lead.leadership());
         self.check()?;
-        self.reporter.readiness(&self.world);
+        self.set_mode(self.configured.clone());
         self.reporter.freeze(&self.world);
         Reporter::releases(&self.world);
         self.reporter.show(&self.world, self.clock.now());
@@ -324,7 +328,13 @@ impl Loop {
                     self.set_mode(mode);
                 }
             }
-            Input::NodeConfigs(news) => self.world.observe_node_configs(news),
+            Input::NodeConfigs(news) => {
+                let was_unlisted = self.world.node_configs_unlisted().is_some();
+                self.world.observe_node_configs(news);
+                if was_unlisted != self.world.node_configs_unlisted().is_some() {
+                    self.set_mode(self.configured.clone());
+                }
+            }
             Input::Definition(news) => self.world.observe_definition(news),
             Input::FrrConfigurations(news) => self.world.observe_frr_configurations(news),
             Input::FrrNodeStates(news) => self.world.observe_frr_node_states(news),
@@ -353,6 +363,8 @@ impl Loop {
     /// Cilium's mode is known, or has changed. As long as it is unknown whether CiliumPodIPPools fit, no block is
     /// given under their names.
     fn set_mode(&mut self, mode: Mode) {
+        self.configured = mode.clone();
+        let mode = mode.without_node_configs(self.world.node_configs_unlisted());
         let is_to_come = pod_ip_pools::are_of_use(&mode) && !self.world.knows_of_pod_ip_pools();
         self.mode_to_come = is_to_come.then(|| mode.clone());
         self.world.set_mode(if is_to_come {

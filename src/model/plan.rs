@@ -308,6 +308,9 @@ pub enum WhyNot {
     AddressLimit(u32),
     /// Its blocks are wider than this prefix length, which is the widest in the mode of Cilium.
     TooWide(u8),
+    /// CiliumNodes show that cilium-operator gives out blocks of its ranges, and it takes each but the first from a
+    /// node.
+    OperatorAllocates,
     /// The CiliumPodIPPool of this name does not fit its blocks, and they would harm the node's agent.
     PodIpPool(PodIpPoolName, Misfit),
     /// It has a block, but the first grant needs this family too, and no pool has one.
@@ -322,6 +325,10 @@ impl fmt::Display for WhyNot {
             Self::Deleting => f.write_str("the pool is being deleted"),
             Self::NoSuchFamily => f.write_str("the pool has no ranges of this family"),
             Self::Cordoned => f.write_str("all ranges are cordoned or draining"),
+            Self::OperatorAllocates => f.write_str(
+                "cilium-operator allocates in its ranges (cluster-pool-ipv4-cidr or cluster-pool-ipv6-cidr in \
+                 cilium-config), as CiliumNodes show",
+            ),
             Self::Empty => f.write_str("its ranges have no room for a block"),
             Self::Reserved(pool) => {
                 write!(f, "the older or unreadable pool {pool} keeps its ranges")

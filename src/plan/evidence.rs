@@ -13,7 +13,7 @@ use crate::world::World;
 /// Whether the carrier of the claim's node carries any address of the block.
 #[must_use]
 pub fn is_carried(world: &World, claim: &Claim) -> bool {
-    let reader = world.reader();
+    let reader = world.reader_of(&claim.node);
     world.carrier(&claim.node).is_some_and(|carrier| {
         reader.lists(carrier, claim.cidr)
             || any_is_of(world, claim, carrier, reader.offered_in(carrier, claim.cidr))
@@ -22,7 +22,7 @@ pub fn is_carried(world: &World, claim: &Claim) -> bool {
 
 /// Whether the present carrier shows anything of the block: it carries it, or its agent uses an address of it.
 pub(super) fn is_carried_or_used(world: &World, claim: &Claim) -> bool {
-    let used = |carrier: Carrier<'_>| world.reader().used_in(carrier, claim.cidr);
+    let used = |carrier: Carrier<'_>| world.reader_of(&claim.node).used_in(carrier, claim.cidr);
     let is_used = |carrier: Carrier<'_>| any_is_of(world, claim, carrier, used(carrier));
     is_carried(world, claim) || world.carrier(&claim.node).is_some_and(is_used)
 }
@@ -35,7 +35,9 @@ pub(super) fn was_never_published(world: &World, publisher: &Publisher, claim: &
         let cilium_node = world.cilium_node(&claim.node);
         cilium_node.is_some_and(|seen| carried_by_cilium_node(seen).intersects(claim.cidr))
     };
-    world.carrier(&claim.node).is_some_and(|carrier| {
+    // Where nodes may have several modes, its agent may have had another one meanwhile.
+    let has_one_mode = !world.publishers().are_several();
+    world.carrier(&claim.node).filter(|_| has_one_mode).is_some_and(|carrier| {
         publisher.was_never_listed(carrier, claim.cidr)
             && claim.created_for.as_ref() == Some(carrier.uid())
             && !is_on_cilium_node()
@@ -45,7 +47,7 @@ pub(super) fn was_never_published(world: &World, publisher: &Publisher, claim: &
 /// Whether any of these addresses is there because of this claim, and not of another published one of the same node.
 fn any_is_of(world: &World, claim: &Claim, carrier: Carrier<'_>, mut addresses: AddressSet) -> bool {
     for other in world.overlapping(claim).map(|known| &known.claim) {
-        if other.node == claim.node && world.reader().lists(carrier, other.cidr) {
+        if other.node == claim.node && world.reader_of(&claim.node).lists(carrier, other.cidr) {
             addresses.remove_cidr(other.cidr);
         }
     }

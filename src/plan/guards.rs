@@ -68,7 +68,7 @@ pub(super) fn agent_released(claim: &ClaimFacts<'_>, facts: &Facts<'_>, _: &mut 
 /// later than the claim must show that.
 pub(super) fn drain_is_not_shown(claim: &ClaimFacts<'_>, facts: &Facts<'_>, _: &mut Draft) -> Answer {
     let (Some(_), Some(carrier)) = (facts.node, facts.carrier) else { return Answer::No };
-    let (cidr, reader) = (claim.claim.cidr, facts.world.reader());
+    let (cidr, reader) = (claim.claim.cidr, facts.publisher);
     let is_emptied = || reader.lists(carrier, cidr) && reader.n_published_in(carrier, cidr) == 0;
     if claim.drain.is_some() && claim.is_carried && !is_emptied() {
         return Answer::No;

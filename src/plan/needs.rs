@@ -335,6 +335,10 @@ impl<'a> Subject<'a> {
         let (mut too_large, mut fits) = (false, false);
         for pool in self.world.pools_for(&self.node.name, &growth.class) {
             if let Some(why) = self.why_unfit(pool, &growth.class) {
+                if why == WhyNot::OperatorAllocates {
+                    // Another CiliumNode shows when the operator has stopped.
+                    draft.wake_at(draft.now.uptime + REPLACEMENTS_AGAIN);
+                }
                 draft.refuse(&pool.name, Some(family), || why);
                 continue;
             }
@@ -405,8 +409,12 @@ impl<'a> Subject<'a> {
     /// Why the blocks of a pool can't serve the node in a class. It does not matter whether the pool has a free one.
     fn why_unfit(&self, pool: &Pool, class: &AddressClass) -> Option<WhyNot> {
         let Some(ranges) = pool.families.get(&class.family) else { return Some(WhyNot::NoSuchFamily) };
-        if self.world.is_too_wide(pool, class.family) {
-            return Some(WhyNot::TooWide(self.publisher.widest_block(class.family)));
+        let widest = self.publisher.widest_block(class.family);
+        if pool.is_wider(class.family, widest) {
+            return Some(WhyNot::TooWide(widest));
+        }
+        if self.world.operator_allocates_in(pool, class.family, &self.node.name) {
+            return Some(WhyNot::OperatorAllocates);
         }
         let misfit = self.world.harmful_misfit(&self.node.name, class, ranges.block_prefix)?;
         Some(WhyNot::PodIpPool(class.pod_ip_pool.clone()?, misfit))

@@ -44,7 +44,7 @@ pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(),
     if claim.node_uid != node.uid {
         return Err(NotPublishable::OtherNodeObject);
     }
-    let widest = world.reader().widest_block(claim.cidr.family());
+    let widest = world.reader_of(&node.name).widest_block(claim.cidr.family());
     if claim.cidr.prefix_len() < widest {
         return Err(NotPublishable::TooWide(widest));
     }

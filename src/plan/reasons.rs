@@ -66,7 +66,8 @@ pub fn why_no_block(world: &World, node: &NodeName, class: &AddressClass) -> Str
         );
     }
     let pools = world.pools_for(node, class);
-    let reasons = pools.map(|pool| format!("pool {} ({})", pool.name, why_none_of(world, pool, family)));
+    let reasons =
+        pools.map(|pool| format!("pool {} ({})", pool.name, why_none_of(world, node, pool, family)));
     let is_closed = |pool: &&Pool| of_no_free_block(world, pool, family) == WhyNot::Cordoned;
     let change =
         if lasting.iter().all(is_closed) { "set `state: Active` on a CIDR of" } else { "add a CIDR to" };
@@ -85,11 +86,12 @@ pub fn why_no_block(world: &World, node: &NodeName, class: &AddressClass) -> Str
 }
 
 /// Why a pool gives no block of a family to a node that asks.
-fn why_none_of(world: &World, pool: &Pool, family: Family) -> String {
-    let widest = world.reader().widest_block(family);
+fn why_none_of(world: &World, node: &NodeName, pool: &Pool, family: Family) -> String {
+    let widest = world.reader_of(node).widest_block(family);
     match world.ledger().free_blocks(&pool.name, family) {
         None => WhyNot::NoSuchFamily.to_string(),
         Some(_) if pool.is_wider(family, widest) => WhyNot::TooWide(widest).to_string(),
+        Some(_) if world.operator_allocates_in(pool, family, node) => WhyNot::OperatorAllocates.to_string(),
         Some(free) if free.free_count() > 0 => {
             "no free block has a usable address or fits within perNode of the node".to_owned()
         }

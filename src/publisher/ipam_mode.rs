@@ -1,8 +1,12 @@
 //! The names of Cilium's modes, as `cilium-config` has them.
 
+use std::fmt;
 use std::str::FromStr;
 
 use crate::model::stable_names;
+
+/// The key of `cilium-config` that names the mode.
+pub(super) const IPAM_KEY: &str = "ipam";
 
 stable_names! {
     /// A mode of Cilium, as `ipam` of `cilium-config` names it, in which nodes can get blocks of pools.
@@ -15,6 +19,21 @@ stable_names! {
         ClusterPool => "cluster-pool",
         /// One CIDR of each family on the Node, for the life of the node.
         Kubernetes => "kubernetes",
+    }
+}
+
+impl IpamMode {
+    /// Whether a node may have this mode in a cluster whose other nodes have that one. Names of Pod IP pools mean
+    /// nothing to agents in other modes, so the mode multi-pool is for all nodes or none.
+    #[must_use]
+    pub const fn may_be_beside(self, other: Self) -> bool {
+        !matches!((self, other), (Self::MultiPool, _) | (_, Self::MultiPool))
+    }
+}
+
+impl fmt::Display for IpamMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -31,6 +31,7 @@ pub mod crd;
 pub mod demand;
 mod edges;
 pub mod ipam_mode;
+pub mod mode;
 pub mod multi_pool;
 mod one_store;
 mod operator;
@@ -45,43 +46,6 @@ use crd::Crd;
 use ipam_mode::IpamMode;
 use multi_pool::MultiPool;
 use static_mode::{ClusterPool, Kubernetes, Static};
-
-/// Whether the controller may write at all, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mode {
-    /// It may not write, for this reason.
-    Passive(String),
-    /// It may write, because Cilium runs in a mode that this publisher serves.
-    Active(Publisher),
-}
-
-impl Mode {
-    /// The mode of a process that has served `served` so far. Agents change their mode one by one, when they restart,
-    /// and their objects are of the old mode until then. So a running process does not follow a change.
-    #[must_use]
-    pub fn after(self, served: Option<IpamMode>) -> Self {
-        match (self, served) {
-            (Self::Active(publisher), Some(served)) if publisher.ipam_mode() != served => {
-                let now = publisher.ipam_mode().as_str();
-                Self::Passive(format!(
-                    "cilium-config has changed from `ipam: {}` to `ipam: {now}`, and agents follow when they \
-                     restart: change it back, or restart this controller as docs/migration.md says",
-                    served.as_str()
-                ))
-            }
-            (mode, _) => mode,
-        }
-    }
-
-    /// The mode of Cilium that is served, if one is.
-    #[must_use]
-    pub fn ipam_mode(&self) -> Option<IpamMode> {
-        match self {
-            Self::Active(publisher) => Some(publisher.ipam_mode()),
-            Self::Passive(_) => None,
-        }
-    }
-}
 
 /// How the blocks of nodes reach Cilium's agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,6 +163,12 @@ pub fn carried_by_cilium_node(cilium_node: &CiliumNode) -> AddressSet {
     let mut carried = crd::carried(&cilium_node.crd);
     carried.extend_with(&cilium_node.pools.listed().collect());
     carried
+}
+
+/// Whether a CiliumNode has any sign of cilium-operator's allocator, also an old one.
+#[must_use]
+pub fn shows_operator(cilium_node: &CiliumNode) -> bool {
+    cilium_node.operator.is_some() || cilium_node.pools.operator_error.is_some()
 }
 
 /// `spec.podCIDRs` of a Node, in any mode. In most modes no agent uses them, but cloud routes may.

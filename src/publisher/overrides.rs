@@ -8,19 +8,15 @@ use std::collections::BTreeSet;
 
 use super::Publisher;
 use super::crd::Crd;
-use super::ipam_mode::IpamMode;
 use super::multi_pool::{Bgp, MultiPool};
-use super::settings::{self, ANNOTATE_KEY, BGP_KEY, DEFAULT_POOL_KEY, FAMILY_KEYS, IPAM_KEY};
+use super::settings::{self, ANNOTATE_KEY, BGP_KEY, DEFAULT_POOL_KEY, FAMILY_KEYS};
 use super::static_mode::{Kubernetes, NodeField, Static};
-use crate::model::node_config::{Overrides, Setting};
+use crate::model::node_config::Overrides;
 use crate::net::cidr::Family;
 
 impl Publisher {
-    /// The publisher for a node with these settings, or why the node must not be served.
-    pub fn with(&self, overrides: &Overrides) -> Result<Self, String> {
-        if let Some(ipam) = overrides.get(IPAM_KEY) {
-            self.check_mode(ipam)?;
-        }
+    /// The publisher for a node of this mode with these settings, or why the node must not be served.
+    pub(super) fn with(&self, overrides: &Overrides) -> Result<Self, String> {
         let families = self.families_with(overrides)?;
         let is_on = |key: &str, else_as: bool| {
             overrides.get(key).map_or(else_as, |setting| settings::is_true(&setting.value))
@@ -49,20 +45,6 @@ impl Publisher {
                 Self::Kubernetes(Static::new(families, kubernetes))
             }
         })
-    }
-
-    /// An agent in another mode reads other fields, and other writers may write these.
-    fn check_mode(&self, ipam: &Setting) -> Result<(), String> {
-        let (served, Setting { value, by }) = (self.ipam_mode(), ipam);
-        if value.parse::<IpamMode>().is_ok_and(|mode| mode == served) {
-            return Ok(());
-        }
-        let served = served.as_str();
-        Err(format!(
-            "CiliumNodeConfig {by} sets `ipam: {value}` for this node, and cilium-config sets `ipam: \
-             {served}`; the node keeps its blocks and gets no more; remove the node from the nodeSelector or \
-             the key from the object, and restart the agent"
-        ))
     }
 
     fn families_with(&self, overrides: &Overrides) -> Result<BTreeSet<Family>, String> {

@@ -5,15 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Publisher;
 use super::crd::Crd;
-use super::ipam_mode::IpamMode;
+use super::ipam_mode::{IPAM_KEY, IpamMode};
+use super::mode::{Mode, Publishers};
 use super::multi_pool::{Bgp, MultiPool};
 use super::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
-use super::{Mode, Publisher};
-use crate::net::cidr::Family;
-
-/// The key of `cilium-config` that names the mode.
-pub(super) const IPAM_KEY: &str = "ipam";
+use crate::net::cidr::{Cidr, Family};
 
 /// The keys of `cilium-config` that turn families on.
 pub(super) const FAMILY_KEYS: [(Family, &str); 2] =
@@ -24,6 +22,9 @@ pub(super) const DEFAULT_POOL_KEY: &str = "ipam-default-ip-pool";
 
 /// The key of `cilium-config` that has agents write annotations onto their Nodes, and read them.
 pub(super) const ANNOTATE_KEY: &str = "annotate-k8s-node";
+
+/// The keys of `cilium-config` with the ranges of cilium-operator's allocator.
+const OPERATOR_RANGE_KEYS: [&str; 2] = ["cluster-pool-ipv4-cidr", "cluster-pool-ipv6-cidr"];
 
 /// The key of `cilium-config` that turns Cilium's BGP control plane on.
 pub(super) const BGP_KEY: &str = "enable-bgp-control-plane";
@@ -66,11 +67,11 @@ pub enum OwnAddresses {
 /// The mode that follows from the data of `cilium-config`.
 #[must_use]
 pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mode {
-    publisher(config, settings).map_or_else(Mode::Passive, Mode::Active)
+    publishers(config, settings).map_or_else(Mode::Passive, Mode::Active)
 }
 
-/// The publisher, or why the controller may not write.
-fn publisher(config: &BTreeMap<String, String>, settings: &Settings) -> Result<Publisher, String> {
+/// The publishers, or why the controller may not write.
+fn publishers(config: &BTreeMap<String, String>, settings: &Settings) -> Result<Publishers, String> {
     let ipam = config.get(IPAM_KEY).map_or("", String::as_str);
     let mode = ipam.parse::<IpamMode>().map_err(|error| {
         format!("cilium-config says `ipam: {ipam}`, and the controller does not support that mode: {error}")
@@ -83,6 +84,25 @@ fn publisher(config: &BTreeMap<String, String>, settings: &Settings) -> Result<P
             modes.join(", ")
         ));
     }
+    let of_all = Publishers::from(publisher(mode, config, settings)?);
+    let others = settings.modes.iter().filter(|other| **other != mode && other.may_be_beside(mode));
+    let others = others.map(|other| (*other, publisher(*other, config, settings))).collect();
+    Ok(of_all.beside(others, operator_ranges(config)))
+}
+
+/// The ranges of cilium-operator's allocator. A text that is no range is left out, as no operator starts with it.
+fn operator_ranges(config: &BTreeMap<String, String>) -> Vec<Cidr> {
+    let texts = OPERATOR_RANGE_KEYS.into_iter().filter_map(|key| config.get(key));
+    let texts = texts.flat_map(|text| text.split([' ', ',']));
+    texts.filter_map(|text| text.trim().parse().ok()).collect()
+}
+
+/// The publisher of a mode, or why the controller may not write in it.
+fn publisher(
+    mode: IpamMode,
+    config: &BTreeMap<String, String>,
+    settings: &Settings,
+) -> Result<Publisher, String> {
     let families: BTreeSet<Family> = FAMILY_KEYS
         .into_iter()
         .filter(|(_, key)| is_on(config, key, IfAbsent::On))
@@ -163,11 +183,13 @@ mod tests {
         let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let shown = match from_config(&config, &Settings::default()) {
             Mode::Passive(why) => format!("passive: {why}"),
-            Mode::Active(Publisher::Crd(crd)) => {
-                let families: Vec<String> = crd.families.iter().map(ToString::to_string).collect();
-                format!("{} {}", families.join(","), crd.infrastructure.join(","))
-            }
-            Mode::Active(other) => format!("{other:?}"),
+            Mode::Active(publishers) => match &*publishers {
+                Publisher::Crd(crd) => {
+                    let families: Vec<String> = crd.families.iter().map(ToString::to_string).collect();
+                    format!("{} {}", families.join(","), crd.infrastructure.join(","))
+                }
+                other => format!("{other:?}"),
+            },
         };
         assert_eq!(shown, expected);
     }
@@ -178,11 +200,9 @@ mod tests {
         for (own, expected) in
             [(OwnAddresses::Kept, &["router", "health"][..]), (OwnAddresses::Anywhere, &[])]
         {
-            let Mode::Active(Publisher::Crd(crd)) =
-                from_config(&config, &Settings { own, ..Settings::default() })
-            else {
-                panic!("{own:?}")
-            };
+            let mode = from_config(&config, &Settings { own, ..Settings::default() });
+            let Mode::Active(publishers) = mode else { panic!("{own:?}") };
+            let Publisher::Crd(crd) = &*publishers else { panic!("{own:?}") };
             assert_eq!(crd.infrastructure, expected);
             let Publisher::Crd(crd) = assumed(BTreeSet::from([Family::V4]), own) else { panic!("{own:?}") };
             assert_eq!(crd.infrastructure, expected);
@@ -229,7 +249,7 @@ mod tests {
             ("true", true, NodeField::Annotations),
         ] {
             let expected = Static::new([Family::V4].into(), Kubernetes { writes, agents_read_annotations });
-            assert_eq!(mode(annotate, writes), Mode::Active(Publisher::Kubernetes(expected)));
+            assert_eq!(mode(annotate, writes), Mode::from(Publisher::Kubernetes(expected)));
         }
         let Mode::Passive(why) = mode("false", NodeField::Annotations) else { panic!() };
         assert_eq!(
@@ -245,9 +265,8 @@ mod tests {
         for (value, expected) in [(None, Bgp::Off), (Some("false"), Bgp::Off), (Some("true"), Bgp::On)] {
             let mut config = BTreeMap::from([("ipam".to_owned(), "multi-pool".to_owned())]);
             config.extend(value.map(|value| ("enable-bgp-control-plane".to_owned(), value.to_owned())));
-            let Mode::Active(Publisher::MultiPool(mode)) = from_config(&config, &settings) else {
-                panic!("{value:?}")
-            };
+            let Mode::Active(publishers) = from_config(&config, &settings) else { panic!("{value:?}") };
+            let Publisher::MultiPool(mode) = &*publishers else { panic!("{value:?}") };
             assert_eq!(mode.bgp, expected, "{value:?}");
         }
     }

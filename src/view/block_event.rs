@@ -140,8 +140,9 @@ fn cause_of_drain(world: &World, claim: &Claim) -> Cause {
 }
 
 fn of_claim(world: &World, claim: &NewClaim) -> BlockEvent {
-    let is_carried =
-        world.carrier(&claim.node).is_some_and(|carrier| world.reader().lists(carrier, claim.cidr));
+    let is_carried = world
+        .carrier(&claim.node)
+        .is_some_and(|carrier| world.reader_of(&claim.node).lists(carrier, claim.cidr));
     BlockEvent {
         step: Step::Claimed,
         cause: if is_carried { Cause::Carried } else { cause_of_grant(world, &claim.node) },

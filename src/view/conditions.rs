@@ -21,7 +21,8 @@ use crate::model::pool::{Expand, PerNode, Pool, RangeState, Reclaim, ReclaimMode
 use crate::model::printable::printable;
 use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
 use crate::net::cidr::{Cidr, Family};
-use crate::publisher::{Mode, Publisher};
+use crate::publisher::Publisher;
+use crate::publisher::mode::Mode;
 use crate::world::World;
 
 /// The status that the pool should show.

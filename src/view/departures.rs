@@ -94,10 +94,10 @@ fn when(world: &World, claim: &Claim) -> When {
     if let Err(why) = world.agent_on(&claim.node) {
         return When::Without(why.to_string());
     }
-    if !world.reader().traits().shows_use {
+    if !world.reader_of(&claim.node).traits().shows_use {
         return When::AgentReleases;
     }
-    match world.reader().n_used_in(carrier, claim.cidr) {
+    match world.reader_of(&claim.node).n_used_in(carrier, claim.cidr) {
         0 => When::Now,
         n_used => When::PodsEnd(n_used),
     }
@@ -111,7 +111,7 @@ fn of(stays: &Stays, world: &World, carrier: Carrier<'_>, claim: &Claim) -> When
             When::NodeRecreated(format!("the agent uses {address} for its {what}"))
         }
         Stays::Refused(_) | Stays::Used(_) => {
-            When::PodsEnd(world.reader().n_used_in(carrier, claim.cidr).max(1))
+            When::PodsEnd(world.reader_of(&claim.node).n_used_in(carrier, claim.cidr).max(1))
         }
         Stays::Incomplete | Stays::Owned(..) | Stays::Marked(_) | Stays::MinAllocate(_) => {
             When::Without(stays.to_string())

@@ -68,12 +68,16 @@ fn stage(world: &World, claim: &Claim) -> Option<Stage> {
     let carrier = tally::readable_carrier(world, &claim.node);
     match &claim.state {
         ClaimState::Held if world.must_leave(claim) => Some(Stage::Held),
-        ClaimState::Draining(_) if world.reader().traits().removes_with_query => Some(Stage::Refused),
-        ClaimState::Draining(_) => Some(match carrier.map(|carrier| world.reader().drain(carrier, claim)) {
-            Some(Drain::Closed(used)) if !used.is_empty() => Stage::InUse,
-            Some(Drain::Closed(_) | Drain::Asked | Drain::Consented) => Stage::Asked,
-            Some(Drain::Open | Drain::Stays(_)) | None => Stage::Held,
-        }),
+        ClaimState::Draining(_) if world.reader_of(&claim.node).traits().removes_with_query => {
+            Some(Stage::Refused)
+        }
+        ClaimState::Draining(_) => {
+            Some(match carrier.map(|carrier| world.reader_of(&claim.node).drain(carrier, claim)) {
+                Some(Drain::Closed(used)) if !used.is_empty() => Stage::InUse,
+                Some(Drain::Closed(_) | Drain::Asked | Drain::Consented) => Stage::Asked,
+                Some(Drain::Open | Drain::Stays(_)) | None => Stage::Held,
+            })
+        }
         ClaimState::Releasing(Reason::Reclaimed) => Some(Stage::Leaving),
         ClaimState::Held | ClaimState::Releasing(_) | ClaimState::Cooling(_) => None,
     }
@@ -84,9 +88,10 @@ fn hindrance(world: &World, claim: &Claim, stage: Stage) -> Option<String> {
     let carrier = tally::readable_carrier(world, &claim.node)?;
     match stage {
         Stage::Held => world.why_kept(carrier, claim),
-        Stage::InUse => {
-            Some(format!("{} in use", counted(world.reader().n_used_in(carrier, claim.cidr), "address")))
-        }
+        Stage::InUse => Some(format!(
+            "{} in use",
+            counted(world.reader_of(&claim.node).n_used_in(carrier, claim.cidr), "address")
+        )),
         Stage::Refused | Stage::Asked | Stage::Leaving => None,
     }
 }
@@ -118,17 +123,21 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
     }
     let drain = match (&claim.state, carrier) {
         (ClaimState::Held, Some(carrier)) if world.must_leave(claim) => {
-            let not_yet = if world.reader().traits().removes_with_query { NOT_YET_OR_USED } else { NOT_YET };
+            let not_yet = if world.reader_of(&claim.node).traits().removes_with_query {
+                NOT_YET_OR_USED
+            } else {
+                NOT_YET
+            };
             let stays = world.reader_of(&claim.node).may_leave(carrier, claim).err();
             let why = stays.map_or_else(|| not_yet.to_owned(), |stays| stays.to_string());
             Some(waits_for(&why, None, Vec::new()))
         }
         (ClaimState::Held | ClaimState::Cooling(_), _) => None,
-        (ClaimState::Draining(_), _) if world.reader().traits().removes_with_query => {
+        (ClaimState::Draining(_), _) if world.reader_of(&claim.node).traits().removes_with_query => {
             Some(waits_for(REFUSED, None, Vec::new()))
         }
         (ClaimState::Draining(uid), Some(carrier)) if carrier.uid() == uid => {
-            match world.reader().drain(carrier, claim) {
+            match world.reader_of(&claim.node).drain(carrier, claim) {
                 Drain::Closed(used) if !used.is_empty() => {
                     let pods = holders(world, claim, Some(&used));
                     Some(waits_for(PODS, Some(used.len()), pods))

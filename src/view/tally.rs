@@ -91,7 +91,8 @@ pub(super) fn lack(world: &World, node: &NodeName, state: NodeState) -> Option<L
         let is_unreadable = world.is_unreadable(Kind::CiliumNode, node.as_str());
         return (!is_unreadable).then_some(Lack::NoCarrier);
     };
-    if world.is_unreadable(carrier.kind(), node.as_str()) || !world.reader().blocks(carrier).is_empty() {
+    if world.is_unreadable(carrier.kind(), node.as_str()) || !world.reader_of(node).blocks(carrier).is_empty()
+    {
         return None;
     }
     Some(if state == NodeState::Waiting { Lack::Waiting } else { Lack::Pending })
@@ -134,7 +135,7 @@ pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
     let Some(carrier) = readable_carrier(world, node) else { return false };
     let held = world.claims_of(node).map(|known| &known.claim).filter(|claim| claim.is_published_state());
     held.filter(|claim| !world.is_unreadable_claim(claim.cidr))
-        .any(|claim| world.reader().lists(carrier, claim.cidr))
+        .any(|claim| world.reader_of(node).lists(carrier, claim.cidr))
 }
 
 /// How every node is served. Costs a pass over the nodes.
@@ -229,11 +230,11 @@ impl Tally {
             ClaimState::Cooling(_) => add(&mut counts.cooling, |counts| &mut counts.cooling),
         }
         let Some(carrier) = readable_carrier(world, &claim.node) else { return };
-        let published = capped_count(world.reader().n_published_in(carrier, claim.cidr));
+        let published = capped_count(world.reader_of(&claim.node).n_published_in(carrier, claim.cidr));
         // A node may have more addresses than a count can say, and many nodes more than the type has.
         counts.published = capped_count(u128::from(counts.published) + u128::from(published));
         if let Some(counted) = &mut counts.used {
-            let used = capped_count(world.reader().n_used_in(carrier, claim.cidr));
+            let used = capped_count(world.reader_of(&claim.node).n_used_in(carrier, claim.cidr));
             // An address that is no longer published may still be in use.
             *counted += used.min(published);
         }

@@ -220,7 +220,7 @@ fn of_claim(world: &World, claim: &Claim, asked: Cidr) -> Answer {
 /// An address of a block that a node holds, or the whole block.
 fn of_held(world: &World, claim: &Claim, asked: Cidr) -> (Word, String) {
     let block = claim.cidr;
-    let reader = world.reader();
+    let reader = world.reader_of(&claim.node);
     let Some(carrier) = world.carrier(&claim.node) else {
         return (Word::Held, format!("{block}, and the node has no carrier yet"));
     };

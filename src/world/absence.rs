@@ -277,8 +277,9 @@ impl World {
             let carried = self.ledger.carried(node);
             lost.claim.is_none() && carried.is_some_and(|carried| carried.covers(lost.cidr))
         };
-        let is_known = match (self.carrier(node), self.reader.traits().carrier) {
-            (Some(carrier), _) => self.reader.shows_later(carrier, lost.at),
+        let reader = self.reader_of(node);
+        let is_known = match (self.carrier(node), reader.traits().carrier) {
+            (Some(carrier), _) => reader.shows_later(carrier, lost.at),
             // A read after the loss must have found that the Node does not exist.
             (None, Kind::Node) => {
                 let read = self.remembered(node).and_then(|remembered| remembered.presence.as_ref());

@@ -135,8 +135,13 @@ impl World {
             let selection = self.selected_by(&node.labels);
             self.set_selection(&name, selection);
         }
-        let carried_by =
-            |world: &Self| world.node(&name).map(|node| world.reader_of(&name).carried_by_node(node));
+        let carried_by = |world: &Self| {
+            world.node(&name).map(|node| {
+                let mut carried = world.publishers.carried_by_node(node);
+                carried.extend_with(&world.reader_of(&name).carried_by_node(node));
+                carried
+            })
+        };
         let carried_before = carried_by(self).unwrap_or_default();
         let before = self.entries.of(&name).node.replace(Box::new(node));
         self.set_routed(&name, before.as_deref());
@@ -144,11 +149,12 @@ impl World {
         if is_labelled_anew && self.derive_publisher_of(&name) {
             // Pools report the names under which they give blocks.
             self.mark_all_pools();
+            self.update_handshake(&name);
         }
         if Some(&carried_before) != carried_by(self).as_ref() {
             self.update_carried_without(&name, &carried_before);
         }
-        if self.reader.traits().carrier == Kind::Node {
+        if self.reader_of(&name).traits().carrier == Kind::Node {
             self.settle_lost_claims(&name);
         }
         self.node_changed(&name);

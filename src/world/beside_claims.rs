@@ -17,6 +17,7 @@ impl World {
         let mut carried = self.cilium_node(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
         if let Some(object) = self.node(node) {
             carried.extend_with(&self.reader_of(node).carried_by_node(object));
+            carried.extend_with(&self.publishers.carried_by_node(object));
         }
         self.without_claims(node, carried)
     }

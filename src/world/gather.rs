@@ -29,7 +29,7 @@ use crate::model::observation::{Listing, Observation};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::revision::Revision;
 use crate::net::prefixes::PrefixIndex;
-use crate::publisher::{Mode, Publisher};
+use crate::publisher::mode::{Mode, Publishers};
 
 /// The lists so far.
 #[derive(Debug, Clone, Default)]
@@ -148,9 +148,9 @@ impl Gathering {
             return Err(self);
         };
         let mut world = World {
-            reader: match &*mode {
-                Mode::Active(publisher) => publisher.clone(),
-                Mode::Passive(_) => Publisher::default(),
+            publishers: match &*mode {
+                Mode::Active(publishers) => publishers.clone(),
+                Mode::Passive(_) => Publishers::default(),
             },
             served: mode.ipam_mode(),
             mode: *mode,

@@ -39,7 +39,8 @@ impl World {
     ) {
         let mut unlisted = BTreeSet::new();
         if let (Ok(pods), Some(carrier)) = (&found, self.carrier(node)) {
-            let is_listed = |address: IpAddr| self.reader().n_used_in(carrier, Cidr::single(address)) > 0;
+            let is_listed =
+                |address: IpAddr| self.reader_of(node).n_used_in(carrier, Cidr::single(address)) > 0;
             unlisted.extend(pods.holders.keys().copied().filter(|address| !is_listed(*address)));
         }
         self.remember_of(node).look = Some(Box::new(PodSnapshot { after, at: now.uptime, found, unlisted }));

@@ -207,7 +207,7 @@ impl World {
         let is_of_earlier = self.node(node).is_some_and(|node| node.uid != claim.node_uid);
         let may_have_cooled = is_of_earlier && !lost.was_seen;
         self.has_node(node) && !may_have_cooled
-            || self.carrier(node).is_some_and(|carrier| self.reader.lists(carrier, lost.cidr))
+            || self.carrier(node).is_some_and(|carrier| self.reader_of(node).lists(carrier, lost.cidr))
     }
 
     /// The memory of the carrier before the present one, if this process saw it.
@@ -412,8 +412,9 @@ impl World {
     #[must_use]
     pub fn support(&self, node: &NodeName) -> (Support, Option<CiliumVersion>) {
         let releases = self.agents.releases_on(node);
-        let weakest = releases.map(|release| (self.reader.support(release), release)).min();
-        weakest.unwrap_or_else(|| (self.reader.support(None), None))
+        let reader = self.reader_of(node);
+        let weakest = releases.map(|release| (reader.support(release), release)).min();
+        weakest.unwrap_or_else(|| (reader.support(None), None))
     }
 
     /// The uid that claims of this node must have to be published.
@@ -431,7 +432,7 @@ impl World {
     pub fn is_served(&self, name: &NodeName) -> bool {
         // Until such a block is removed, the agent serves pods from it.
         let is_terminating = |claim: &Claim| {
-            self.reader.traits().removes_with_query && claim.is_reclaimed() && self.must_leave(claim)
+            self.reader_of(name).traits().removes_with_query && claim.is_reclaimed() && self.must_leave(claim)
         };
         let Some(carrier) = self.carrier(name) else { return false };
         self.claims_of(name).map(|known| &known.claim).any(|claim| {
@@ -460,7 +461,7 @@ impl World {
     #[must_use]
     pub fn name_of(&self, occupant: &Occupant) -> String {
         match occupant {
-            Occupant::Carried(node) => format!("{} {node}", self.reader.traits().carrier.as_str()),
+            Occupant::Carried(node) => format!("{} {node}", self.reader_of(node).traits().carrier.as_str()),
             Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) | Occupant::Unreadable(..) => {
                 occupant.to_string()
             }
@@ -470,7 +471,7 @@ impl World {
     /// The carrier of a node's blocks.
     #[must_use]
     pub fn carrier(&self, name: &NodeName) -> Option<Carrier<'_>> {
-        match self.reader.traits().carrier {
+        match self.reader_of(name).traits().carrier {
             Kind::Node => self.node(name).map(Carrier::Node),
             Kind::CiliumNode | Kind::Pool | Kind::Claim => self.cilium_node(name).map(Carrier::CiliumNode),
         }

@@ -60,8 +60,8 @@ impl World {
             known.extend(releases);
         }
         if known.is_empty() {
-            return self.reader.misfit_matters(misfit, None);
+            return self.reader().misfit_matters(misfit, None);
         }
-        known.into_iter().any(|release| self.reader.misfit_matters(misfit, Some(release)))
+        known.into_iter().any(|release| self.reader().misfit_matters(misfit, Some(release)))
     }
 }

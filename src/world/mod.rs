@@ -66,8 +66,9 @@ use crate::model::time::Timestamp;
 use crate::net::cidr::Cidr;
 use crate::net::prefixes::PrefixIndex;
 use crate::net::small_set::SmallSet;
+use crate::publisher::Publisher;
 use crate::publisher::ipam_mode::IpamMode;
-use crate::publisher::{Mode, Publisher};
+use crate::publisher::mode::{Mode, Publishers};
 use agenda::{Agenda, Place, Turn};
 use agents::Agents;
 pub use agents::RunningAgent;
@@ -93,7 +94,8 @@ pub struct World {
     mode: Mode,
     freeze: Freeze,
     leadership: Leadership,
-    reader: Publisher,
+    /// The publishers that read carriers, also while nothing may be written: the last active ones.
+    publishers: Publishers,
     pools: BTreeMap<PoolName, PoolObject>,
     /// The objects, the claims and the memory of each node. An entry is deleted when nothing is left of its node.
     entries: NodeEntries,
@@ -190,15 +192,22 @@ impl World {
     #[must_use]
     pub fn publisher(&self) -> Option<&Publisher> {
         match &self.mode {
-            Mode::Active(publisher) => Some(publisher),
+            Mode::Active(publishers) => Some(publishers),
             Mode::Passive(_) => None,
         }
     }
 
-    /// The publisher that reads carriers, also while nothing may be written: the last active one.
+    /// The publisher of `cilium-config`, also while nothing may be written: the last active one. For a node
+    /// [`Self::reader_of`] counts.
     #[must_use]
     pub fn reader(&self) -> &Publisher {
-        &self.reader
+        &self.publishers
+    }
+
+    /// Those of all modes in which nodes may run.
+    #[must_use]
+    pub fn publishers(&self) -> &Publishers {
+        &self.publishers
     }
 
     /// Takes in Cilium's mode.
@@ -206,8 +215,8 @@ impl World {
         let mode = mode.after(self.served);
         if self.mode != mode {
             self.served = mode.ipam_mode().or(self.served);
-            if let Mode::Active(publisher) = &mode {
-                self.reader = publisher.clone();
+            if let Mode::Active(publishers) = &mode {
+                self.publishers = publishers.clone();
                 self.derive_publishers();
                 // The CIDRs on Nodes count in one mode and not in another.
                 let nodes: Vec<NodeName> = self.nodes().map(|node| node.name.clone()).collect();

@@ -9,6 +9,7 @@ use super::index::{differing, remove};
 use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::node_config::{NodeConfig, NodeConfigNews, Overrides};
 use crate::publisher::Publisher;
+use crate::publisher::mode::Publishers;
 
 /// The known CiliumNodeConfigs, and the publishers that follow from them.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -16,6 +17,8 @@ pub(super) struct NodeConfigs {
     /// By name, which is the order in which they count.
     known: BTreeMap<String, NodeConfig>,
     is_known: bool,
+    /// Why they can't be listed.
+    unlisted: Option<String>,
     /// For each node with settings of its own: its publisher, or why it is not served.
     own: BTreeMap<NodeName, Result<Publisher, String>>,
     /// The nodes among these with a default Cilium pool, by that pool.
@@ -27,8 +30,9 @@ impl NodeConfigs {
     pub(super) fn observe(&mut self, news: NodeConfigNews) {
         self.is_known = true;
         match news {
-            NodeConfigNews::Unlisted(_) => {}
+            NodeConfigNews::Unlisted(why) => self.unlisted = Some(why),
             NodeConfigNews::Listed(configs) => {
+                self.unlisted = None;
                 self.known = configs.into_iter().map(|config| (config.name.clone(), config)).collect();
             }
             NodeConfigNews::Applied(config) => {
@@ -43,6 +47,11 @@ impl NodeConfigs {
     /// Whether there was any news of them.
     pub(super) fn are_known(&self) -> bool {
         self.is_known
+    }
+
+    /// Why they can't be listed.
+    pub(super) fn unlisted(&self) -> Option<&str> {
+        self.unlisted.as_deref()
     }
 
     /// The publisher of a node, if it is not that of all nodes.
@@ -83,7 +92,7 @@ impl NodeConfigs {
     /// The publisher of a node with these labels, if it is not that of all nodes, or why the node is not served.
     pub(super) fn own(
         &self,
-        of_all: &Publisher,
+        of_all: &Publishers,
         labels: &BTreeMap<String, String>,
     ) -> Option<Result<Publisher, String>> {
         let overrides = Overrides::of(self.known.values().filter(|config| config.selects(labels)));
@@ -91,7 +100,7 @@ impl NodeConfigs {
             return None;
         }
         let own = of_all.with(&overrides);
-        (own.as_ref() != Ok(of_all)).then_some(own)
+        (own.as_ref() != Ok(&**of_all)).then_some(own)
     }
 
     /// A node now has this publisher of its own, or that of all nodes. Returns whether this is a change.

@@ -288,8 +288,9 @@ impl World {
     /// Whether a released block is still on its carrier, in a mode that removes blocks without a drain.
     fn is_removed_without_drain(&self, cidr: Cidr) -> bool {
         let Some(claim) = self.claim(cidr).map(|known| &known.claim) else { return false };
-        self.reader.traits().removes_with_query
-            && self.carrier(&claim.node).is_some_and(|carrier| self.reader.lists(carrier, cidr))
+        let reader = self.reader_of(&claim.node);
+        reader.traits().removes_with_query
+            && self.carrier(&claim.node).is_some_and(|carrier| reader.lists(carrier, cidr))
     }
 
     /// The reads that are due because a list lacks claims that only an answer has shown.

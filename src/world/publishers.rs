@@ -10,7 +10,8 @@ use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::node::Node;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::pool::Pool;
-use crate::publisher::Publisher;
+use crate::net::cidr::Family;
+use crate::publisher::{self, Publisher};
 
 impl World {
     /// The publisher of a node, where the controller may write: that of Cilium's mode, with the settings of this node.
@@ -22,7 +23,13 @@ impl World {
     /// The publisher that reads the carrier of a node, also while nothing may be written.
     #[must_use]
     pub fn reader_of(&self, node: &NodeName) -> &Publisher {
-        self.node_configs.of(node).unwrap_or(&self.reader)
+        self.node_configs.of(node).unwrap_or(&self.publishers)
+    }
+
+    /// Why the CiliumNodeConfigs can't be listed.
+    #[must_use]
+    pub fn node_configs_unlisted(&self) -> Option<&str> {
+        self.node_configs.unlisted()
     }
 
     /// Why the settings of a node keep it from being served.
@@ -31,11 +38,25 @@ impl World {
         self.node_configs.set_aside(node)
     }
 
+    /// Whether cilium-operator gives blocks in the ranges of a pool to nodes in cluster-pool mode, as some CiliumNode
+    /// shows, and this node may have several. A node with one block for life has signs of its own. Costs a pass over
+    /// the CiliumNodes where a pool has such ranges and nodes may have that mode.
+    #[must_use]
+    pub fn operator_allocates_in(&self, pool: &Pool, family: Family, node: &NodeName) -> bool {
+        if self.reader_of(node).traits().gives_one_block {
+            return false;
+        }
+        let ranges = pool.families.get(&family).into_iter().flat_map(|ranges| ranges.cidrs.keys());
+        let of_operator = self.publishers.operator_ranges();
+        let shared = ranges.flat_map(|range| of_operator.iter().filter(|other| other.overlaps(*range)));
+        shared.count() > 0 && self.cilium_nodes().any(publisher::shows_operator)
+    }
+
     /// The names under which a pool gives blocks: its own name. Without one, the default of all nodes, and the own
     /// default of each node that it selects.
     #[must_use]
     pub fn names_of_pool<'a>(&'a self, pool: &'a Pool) -> BTreeSet<&'a PodIpPoolName> {
-        let mut names: BTreeSet<&PodIpPoolName> = self.reader.pod_ip_pool_of(pool).into_iter().collect();
+        let mut names: BTreeSet<&PodIpPoolName> = self.publishers.pod_ip_pool_of(pool).into_iter().collect();
         if pool.pod_ip_pool.is_none() {
             let own = self.node_configs.default_pools();
             names.extend(own.filter(|name| self.is_default_in(name, pool)));
@@ -45,7 +66,7 @@ impl World {
 
     /// Whether a pool gives blocks under a name.
     pub(super) fn gives_under(&self, pool: &Pool, name: &PodIpPoolName) -> bool {
-        self.reader.pod_ip_pool_of(pool) == Some(name)
+        self.publishers.pod_ip_pool_of(pool) == Some(name)
             || (pool.pod_ip_pool.is_none() && self.is_default_in(name, pool))
     }
 
@@ -75,21 +96,22 @@ impl World {
         let changed: Vec<NodeName> =
             nodes.into_iter().filter(|node| self.derive_publisher_of(node)).collect();
         for node in &changed {
-            // The settings decide which CIDRs of a Node count.
+            // The settings decide which CIDRs of a Node count, and in which fields its agent answers.
             self.update_carried(node);
+            self.update_handshake(node);
         }
         !changed.is_empty()
     }
 
     /// The same for one node, whose labels may have changed. A deleted node has none.
     pub(super) fn derive_publisher_of(&mut self, node: &NodeName) -> bool {
-        let own = self.node(node).and_then(|node| self.node_configs.own(&self.reader, &node.labels));
+        let own = self.node(node).and_then(|node| self.node_configs.own(&self.publishers, &node.labels));
         self.node_configs.set(node, own)
     }
 
     /// The nodes whose publisher does not follow from the known objects.
     pub(super) fn wrong_publishers(&self) -> BTreeSet<NodeName> {
-        let own = |node: &Node| self.node_configs.own(&self.reader, &node.labels);
+        let own = |node: &Node| self.node_configs.own(&self.publishers, &node.labels);
         let expected = self.nodes().filter_map(|node| Some((node.name.clone(), own(node)?))).collect();
         self.node_configs.differing(&expected)
     }

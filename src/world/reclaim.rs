@@ -61,7 +61,7 @@ impl World {
 
     /// The carrier of a node has changed, or was deleted.
     pub(super) fn update_handshake(&mut self, node: &NodeName) {
-        if self.carrier(node).is_some_and(|carrier| self.reader.is_in_handshake(carrier)) {
+        if self.carrier(node).is_some_and(|carrier| self.reader_of(node).is_in_handshake(carrier)) {
             self.pace.in_handshake.insert(node.clone());
         } else {
             self.pace.in_handshake.remove(node);

@@ -13,10 +13,10 @@ use crate::net::cidr::Cidr;
 use crate::publisher;
 
 impl World {
-    /// Whether agents use the podCIDRs of their Nodes.
+    /// Whether agents of some node may use the podCIDRs of their Nodes.
     #[must_use]
     pub fn agents_read_nodes(&self) -> bool {
-        self.reader.traits().carrier == Kind::Node
+        self.publishers.agents_read_nodes()
     }
 
     /// The Nodes other than this one that have a podCIDR over an address of `cidr`, where agents do not read it.

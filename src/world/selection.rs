@@ -115,7 +115,7 @@ impl World {
 
     /// Marks the pools whose blocks have the present or earlier name of this one: their status reports their sizes.
     fn mark_pools_named_as(&mut self, name: &PoolName, before: Option<&PoolObject>) {
-        if !self.reader.traits().has_pod_ip_pools {
+        if !self.reader().traits().has_pod_ip_pools {
             return;
         }
         let changed = [before, self.pools.get(name)].into_iter().flatten();

@@ -31,7 +31,7 @@ impl World {
     /// the Pod again, after the version of the carrier that shows it unused.
     pub fn use_of(&self, node: &NodeName) -> Result<KnownUse<'_>, UseUnknown> {
         let carrier = self.carrier(node).ok_or(UseUnknown::NoCarrier)?;
-        if !self.reader().use_is_known(carrier) {
+        if !self.reader_of(node).use_is_known(carrier) {
             return Err(UseUnknown::Silent);
         }
         let agent = self.agent_on(node)?;
@@ -98,7 +98,7 @@ impl World {
     pub(super) fn note_answered(&mut self, before: &CiliumNode) {
         let Some(now) = self.cilium_node(&before.name) else { return };
         let (from, to) = (Carrier::CiliumNode(before), Carrier::CiliumNode(now));
-        if let Some(as_of) = self.reader().answered(from, to) {
+        if let Some(as_of) = self.reader_of(&before.name).answered(from, to) {
             let carried = publisher::carried_by_cilium_node(now);
             let earlier = self.last_answer(&before.name).map(|answered| answered.as_of);
             let as_of = earlier.map_or(as_of, |earlier| earlier.max(as_of));
@@ -111,7 +111,7 @@ impl World {
     /// A CiliumNode has another version than `before`. Notes which agent has written its use, if any.
     pub(super) fn note_use_written(&mut self, before: &CiliumNode) {
         let Some(now) = self.cilium_node(&before.name).map(Carrier::CiliumNode) else { return };
-        if self.reader().wrote_use(Carrier::CiliumNode(before), now) {
+        if self.reader_of(&before.name).wrote_use(Carrier::CiliumNode(before), now) {
             let use_writer = self.agent_on(&before.name).ok().map(|agent| writer(now, agent));
             self.remember_of(&before.name).use_writer = use_writer;
         }

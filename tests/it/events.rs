@@ -14,7 +14,7 @@ use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::plan::{self, Policy};
-use cilium_node_ipam::publisher::Mode;
+use cilium_node_ipam::publisher::mode::Mode;
 use cilium_node_ipam::publisher::settings::{self, OwnAddresses};
 use cilium_node_ipam::wire::watched::{Watched, Wire};
 use cilium_node_ipam::wire::{CiliumNodes, Claims, Nodes, Pools};
@@ -91,7 +91,7 @@ fn quiet_world() -> Result<World> {
     let pool = pool("10.1.0.0/24", 10);
     let node = json!({"metadata": {"name": "n", "uid": "node", "resourceVersion": "11"}});
     let mut gathering = Gathering::default();
-    gathering.set_mode(Mode::Active(settings::assumed(BTreeSet::from([Family::V4]), OwnAddresses::Kept)));
+    gathering.set_mode(Mode::from(settings::assumed(BTreeSet::from([Family::V4]), OwnAddresses::Kept)));
     gathering.set_freeze(Freeze::default());
     for object in [
         read::<Pools>(&pool)?,

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::agent_pods::{create_agent_pod, report};
 use crate::multi_pool::{SLOW, carried};
+use crate::node_configs;
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make, Release, Settings};
 use crate::support::cilium_operator::CiliumOperator;
@@ -110,6 +111,52 @@ async fn changes(from: &'static str, to: &'static str) -> Result<()> {
         newcomer.allocate("ns/c").await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agents, newcomer))
+    })
+    .await
+}
+
+/// Node a moves by its label, as do its agent, and all nodes beside it stay. It returns, and moves again.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_node_moves_to_crd_and_back_while_the_others_stay() -> Result<()> {
+    under_oracle(Options { ipam: CRD, ..Options::default() }, async |rig| {
+        set_ipam(rig, CLUSTER_POOL).await?;
+        prepare(rig, 28).await?;
+        rig.cluster.create_pool(&pool()).await?;
+        node_configs::set(rig, "move", json!({"ipam": CRD})).await?;
+        let flags = [PROMPT, &["--modes", CLUSTER_POOL, "--modes", CRD]].concat();
+        let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
+        let mut a = join(rig, CLUSTER_POOL, "a").await?;
+        let b = join(rig, CLUSTER_POOL, "b").await?;
+        for number in 0..2 {
+            ask(rig, &a, &format!("ns/a-{number}")).await?;
+            ask(rig, &b, &format!("ns/b-{number}")).await?;
+        }
+        wait_claims_carried(rig).await?;
+        let of_b = claimed(rig, "b");
+
+        let label = |value: &str| format!("{}{value}", node_configs::RACK.0);
+        let moved = label(&format!("={}", node_configs::RACK.1));
+        for _ in 0..2 {
+            kubectl(&rig.control_plane, &["label", "node", "a", &moved]).await?;
+            let has_map = |seen: &Published| !seen.pool.is_empty();
+            rig.cluster.wait_published("a", "its map", SOON, has_map).await?;
+            restarts_in(&mut a, CRD).await?;
+            a.allocate("ns/a-new").await?;
+            ensure!(claimed(rig, "a").len() == 1, "it grew: {:?}", claimed(rig, "a"));
+            kubectl(&rig.control_plane, &["label", "node", "a", &label("-")]).await?;
+            restarts_in(&mut a, CLUSTER_POOL).await?;
+            a.release("ns/a-new").await?;
+        }
+        kubectl(&rig.control_plane, &["label", "node", "a", &moved]).await?;
+        restarts_in(&mut a, CRD).await?;
+        for number in 0..MORE {
+            ask(rig, &a, &format!("ns/a-late-{number}")).await?;
+        }
+        restarts_in(&mut a, CRD).await?;
+        b.allocate("ns/b-new").await?;
+        ensure!(claimed(rig, "a").len() > 1 && claimed(rig, "b") == of_b, "{:?}", claimed(rig, "b"));
+        wait_claims_carried(rig).await?;
+        Ok((controller, a, b))
     })
     .await
 }

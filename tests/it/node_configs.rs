@@ -23,7 +23,7 @@ fn api(rig: &Rig) -> (Api<DynamicObject>, ApiResource) {
 }
 
 /// Sets these defaults for the nodes of the rack.
-async fn set(rig: &Rig, name: &str, defaults: Value) -> Result<()> {
+pub(crate) async fn set(rig: &Rig, name: &str, defaults: Value) -> Result<()> {
     let (api, resource) = api(rig);
     let spec = json!({"nodeSelector": {"matchLabels": {(RACK.0): RACK.1}}, "defaults": defaults});
     let config = DynamicObject::new(name, &resource).data(json!({"spec": spec}));

@@ -18,7 +18,7 @@ use crate::model::counted::counted;
 use crate::model::finding::FindingKind;
 use crate::model::freeze::Switch;
 use crate::model::time::Timestamp;
-use crate::publisher::Mode;
+use crate::publisher::mode::Mode;
 use crate::telemetry::api_health::slowness;
 use crate::view::audit::catalog::{Check, Severity};
 use crate::view::overview::Problem;

@@ -26,8 +26,9 @@ use crate::model::observation::{Listing, Object, Observation};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::revision::AnyRevision;
 use crate::model::time::Now;
+use crate::publisher::Publisher;
+use crate::publisher::mode::Mode;
 use crate::publisher::settings::{Settings, from_config};
-use crate::publisher::{Mode, Publisher};
 use crate::wire::freeze::{self, freeze_of};
 use crate::wire::side_watched::SideWatched;
 use crate::wire::watched::{Watched, Wire};
@@ -243,7 +244,7 @@ fn gathered(
         let missing = "the settings of Cilium, because ConfigMap cilium-config is not in the files; the mode crd \
                        is assumed";
         objects.skipped.push(missing.to_owned());
-        Mode::Active(Publisher::default())
+        Mode::from(Publisher::default())
     });
     let own = config_map(&namespaces.own, freeze::CONFIG_MAP);
     gathering.set_freeze(freeze_of(own.as_ref(), &namespaces.own));

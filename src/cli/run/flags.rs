@@ -17,8 +17,8 @@ use crate::model::cilium_version::CiliumVersion;
 use crate::model::startup_taint;
 use crate::net::cidr::Family;
 use crate::plan::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};
-use crate::publisher::Mode;
 use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::mode::Mode;
 use crate::publisher::settings::{self, OwnAddresses, Settings};
 use crate::publisher::static_mode::NodeField;
 use crate::telemetry::logs;
@@ -442,7 +442,7 @@ impl Args {
         };
         info!(version = %release, "--assume-cilium: cilium-config is not read");
         let families = self.families.iter().copied().collect::<BTreeSet<Family>>();
-        ModeSource::Assumed(Mode::Active(settings::assumed(families, own)), release)
+        ModeSource::Assumed(Mode::from(settings::assumed(families, own)), release)
     }
 
     /// The settings that decisions depend on.

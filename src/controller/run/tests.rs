@@ -39,8 +39,10 @@ fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
     };
     let timeline = Arc::new(Timeline::default());
     let events = Events::channel(telemetry.metrics.clone(), Lead::unelected()).0;
+    let world = world();
     let serving = Loop {
-        world: world(),
+        configured: world.mode().clone(),
+        world,
         clock: Clock::default(),
         places: WriteSlots::new(options.max_parallel_writes),
         pacing: Pacing::new(options.watch_event_budget),

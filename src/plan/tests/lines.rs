@@ -17,6 +17,7 @@ use super::*;
 use crate::model::community::Community;
 use crate::publisher::Publisher;
 use crate::publisher::crd::Crd;
+use crate::publisher::mode::Publishers;
 use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::publisher::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
 
@@ -65,9 +66,22 @@ pub(super) fn written_out(line: &str) -> Vec<String> {
     [format!("node {} 1", words[0]), format!("ciliumnode {carrier}")].into_iter().chain(claims).collect()
 }
 
-/// The mode in these words: `none`, or `crd|multi-pool|cluster-pool|kubernetes [v4] [v6] [bgp] [annotate]
-/// [annotations]`. With `annotate` agents read the annotations of their Nodes, with `annotations` these are written.
+/// The mode in these words: `none`, or that of `cilium-config`, and those of further modes after `+`. With
+/// `operator=CIDR` cilium-operator has this range.
 pub(super) fn mode(text: &str) -> Mode {
+    let mut parts = text.split(" + ");
+    let Some(of_all) = parts.next().filter(|first| *first != "none") else {
+        return Mode::Passive("of a test".to_owned());
+    };
+    let others = parts.map(publisher).map(|other| (other.ipam_mode(), Ok(other))).collect();
+    let words: Vec<&str> = of_all.split_whitespace().collect();
+    let ranges = value(&words, "operator=").map(|listed| cidrs(listed).collect()).unwrap_or_default();
+    Mode::Active(Publishers::from(publisher(of_all)).beside(others, ranges))
+}
+
+/// A publisher in these words: `crd|multi-pool|cluster-pool|kubernetes [v4] [v6] [bgp] [annotate] [annotations]`. With
+/// `annotate` agents read the annotations of their Nodes, with `annotations` these are written.
+fn publisher(text: &str) -> Publisher {
     let words: Vec<&str> = text.split_whitespace().collect();
     let has = |word: &str| words.contains(&word);
     let families = [("v4", Family::V4), ("v6", Family::V6)]
@@ -75,8 +89,7 @@ pub(super) fn mode(text: &str) -> Mode {
         .filter(|(word, _)| has(word))
         .map(|(_, of)| of)
         .collect();
-    Mode::Active(match words[0] {
-        "none" => return Mode::Passive("of a test".to_owned()),
+    match words[0] {
         "crd" => Publisher::Crd(Crd { families, infrastructure: vec!["router"] }),
         "multi-pool" => Publisher::MultiPool(MultiPool {
             families,
@@ -90,7 +103,7 @@ pub(super) fn mode(text: &str) -> Mode {
             Publisher::Kubernetes(Static::new(families, of_node))
         }
         other => panic!("no mode: {other}"),
-    })
+    }
 }
 
 fn labels(words: &[&str]) -> impl Iterator<Item = (String, String)> {

@@ -86,7 +86,7 @@ fn cilium_config_may_come_to_say_what_is_set_for_a_node() {
     let mut cluster = multi_pool(NODES);
     let of_all = |name: &str, bgp| {
         let families = [Family::V4].into();
-        Mode::Active(Publisher::MultiPool(MultiPool { families, default_pool: name.into(), bgp }))
+        Mode::from(Publisher::MultiPool(MultiPool { families, default_pool: name.into(), bgp }))
     };
     for set in ["ipam-default-ip-pool=mars", "ipam-default-ip-pool=mars enable-bgp-control-plane=true"] {
         listed(&mut cluster, &[&format!("rack zone=z {set}")]);

@@ -564,7 +564,7 @@ fn a_passive_controller_shows_that_it_is_passive_and_writes_nothing_else() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/24 28");
     let PoolPlan::Write(writes) = cluster.pool_plan("p") else { panic!("no write") };
     assert!(matches!(&writes[..], [Write::PoolFinalizers(_)]), "{writes:?}");
-    cluster.world.set_mode(crate::publisher::Mode::Passive("`ipam: eni`".to_owned()));
+    cluster.world.set_mode(crate::publisher::mode::Mode::Passive("`ipam: eni`".to_owned()));
     assert_eq!(
         cluster.condition("p", ConditionType::Ready),
         "Passive false: the controller is passive and gives no blocks: `ipam: eni`"

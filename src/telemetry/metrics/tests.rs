@@ -12,8 +12,9 @@ use crate::model::request::{Read, Request};
 use crate::model::revision::AnyRevision;
 use crate::model::time::Timestamp;
 use crate::net::cidr::Family;
+use crate::publisher::Publisher;
 use crate::publisher::crd::Crd;
-use crate::publisher::{Mode, Publisher};
+use crate::publisher::mode::Mode;
 use crate::view::forecast::LEAST;
 use crate::view::snapshot::snapshot;
 use crate::wire::watched::{Watched, Wire};
@@ -79,10 +80,8 @@ pub(crate) fn world() -> crate::world::World {
             Listing { kind, at_least: AnyRevision::of(kind, 5), at_most: AnyRevision::of(kind, 5), objects };
         gathering.observe(Observation::Listed(listing));
     }
-    gathering.set_mode(Mode::Active(Publisher::Crd(Crd {
-        families: BTreeSet::new(),
-        infrastructure: Vec::new(),
-    })));
+    gathering
+        .set_mode(Mode::from(Publisher::Crd(Crd { families: BTreeSet::new(), infrastructure: Vec::new() })));
     gathering.set_freeze(Freeze::default());
     gathering.complete().unwrap()
 }

@@ -77,7 +77,13 @@ fn carried_twice(world: &World, found: &mut Found) {
     for duplicate in duplicates(world) {
         let cause = format!("{} has the same addresses, and {}", duplicate.other, duplicate.holders(world));
         let (node, detail) = (duplicate.node.as_str(), duplicate.cidr.to_string());
-        found.add(Check::CarriedTwice, world.reader().traits().carrier.as_str(), node, cause, detail);
+        found.add(
+            Check::CarriedTwice,
+            world.reader_of(&duplicate.node).traits().carrier.as_str(),
+            node,
+            cause,
+            detail,
+        );
     }
 }
 

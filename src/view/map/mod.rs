@@ -21,7 +21,7 @@ use crate::model::stable_names;
 use crate::model::status::{FamilyCounts, capped_count};
 use crate::model::time::Timestamp;
 use crate::net::cidr::{Cidr, Family};
-use crate::publisher::Mode;
+use crate::publisher::mode::Mode;
 use crate::world::World;
 use paint::Row;
 
@@ -304,7 +304,7 @@ fn of_claim(world: &World, claim: &Claim) -> Block {
         ClaimState::Releasing(_) => BlockState::Releasing,
         ClaimState::Cooling(_) => BlockState::Cooling,
     };
-    let (reader, carrier) = (world.reader(), world.carrier(&claim.node));
+    let (reader, carrier) = (world.reader_of(&claim.node), world.carrier(&claim.node));
     let is_carried = carrier.is_some_and(|carrier| reader.lists(carrier, claim.cidr));
     let usage = carrier.filter(|_| is_carried && reader.traits().shows_use).map(|carrier| Usage {
         used: capped_count(reader.n_used_in(carrier, claim.cidr)),

@@ -75,7 +75,7 @@ impl Cluster {
             gathering.observe(Observation::Listed(Listing { kind, at_least: at, at_most: at, objects }));
         }
         let crd = Crd { families: BTreeSet::from([Family::V4]), infrastructure: Vec::new() };
-        gathering.set_mode(Mode::Active(Publisher::Crd(crd)));
+        gathering.set_mode(Mode::from(Publisher::Crd(crd)));
         gathering.set_freeze(Freeze::default());
         gathering.complete().unwrap()
     }

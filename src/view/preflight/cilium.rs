@@ -9,8 +9,8 @@ use crate::model::installation::Installation;
 use crate::model::names::{NodeName, ten_of};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
-use crate::publisher::Mode;
 use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::mode::Mode;
 use crate::publisher::settings::{IfAbsent, is_on};
 use crate::world::World;
 

@@ -6,8 +6,8 @@ use super::points::{Lines, Point};
 use crate::model::counted::counted;
 use crate::model::kind::Kind;
 use crate::net::cidr::Family;
-use crate::publisher::Mode;
 use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::mode::Mode;
 use crate::world::World;
 
 /// The number of nodes up to which the mode crd is the right one, also with small blocks. Beyond it, the reports

@@ -16,7 +16,8 @@ use crate::model::time::{Now, Timestamp};
 use crate::net::address_map::AddressMap;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Family;
-use crate::publisher::{Mode, Publisher};
+use crate::publisher::Publisher;
+use crate::publisher::mode::Mode;
 use crate::world::LostClaim;
 use crate::world::agenda::{Place, Turn};
 use crate::world::gather::Gathering;
@@ -128,7 +129,7 @@ fn sound() -> World {
         Object::CiliumNode(cilium_node),
     ];
     let mut gathering = Gathering::default();
-    gathering.set_mode(Mode::Active(Publisher::Crd(crate::publisher::crd::Crd::default())));
+    gathering.set_mode(Mode::from(Publisher::Crd(crate::publisher::crd::Crd::default())));
     gathering.set_freeze(Freeze::default());
     for kind in Kind::AS_LISTED {
         let of_kind = objects.iter().filter(|object| object.kind() == kind).cloned().collect();

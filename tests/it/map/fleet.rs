@@ -10,8 +10,9 @@ use cilium_node_ipam::model::observation::{Listing, Object, Observation};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
+use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::publisher::crd::Crd;
-use cilium_node_ipam::publisher::{Mode, Publisher};
+use cilium_node_ipam::publisher::mode::Mode;
 use cilium_node_ipam::view::map::{Map, map};
 use cilium_node_ipam::wire::watched::{Watched, Wire};
 use cilium_node_ipam::wire::{CiliumNodes, Claims, Nodes, Pools};
@@ -42,7 +43,7 @@ pub(super) fn fleet(n_nodes: u32) -> Map {
         gathering.observe(Observation::Listed(Listing { kind, at_least: at, at_most: at, objects }));
     }
     let families = BTreeSet::from(Family::ALL);
-    gathering.set_mode(Mode::Active(Publisher::Crd(Crd { families, infrastructure: Vec::new() })));
+    gathering.set_mode(Mode::from(Publisher::Crd(Crd { families, infrastructure: Vec::new() })));
     gathering.set_freeze(Freeze::default());
     let world = gathering.complete().expect("everything is listed");
     map(&world, &[], AT.parse::<Timestamp>().expect("a time"))

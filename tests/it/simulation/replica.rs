@@ -20,7 +20,8 @@ use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::model::transitions::Rule;
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::plan::{self, Policy};
-use cilium_node_ipam::publisher::{Mode as Heard, Publisher};
+use cilium_node_ipam::publisher::Publisher;
+use cilium_node_ipam::publisher::mode::Mode as Heard;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
@@ -412,7 +413,7 @@ impl Replica {
 /// The world of a process that has listed a store without objects.
 pub(super) fn world_of_nothing(settings: Publisher) -> World {
     let mut gathering = Gathering::default();
-    gathering.set_mode(Heard::Active(settings));
+    gathering.set_mode(Heard::from(settings));
     gathering.set_freeze(Freeze::default());
     for kind in Kind::AS_LISTED {
         let at = AnyRevision::of(kind, 1);

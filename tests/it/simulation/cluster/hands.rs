@@ -10,8 +10,9 @@ use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::request::{NewClaim, Write};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
-use cilium_node_ipam::publisher::{Mode, Publisher};
+use cilium_node_ipam::publisher::mode::Mode;
 use cilium_node_ipam::wire::block::new_claim;
 use serde_json::{Value, json};
 
@@ -119,8 +120,8 @@ impl Setup {
     /// The mode that a replica reads, in a cluster that was set up with these families.
     pub(in super::super) fn mode(self, runs: mode::Mode, usual: &BTreeSet<Family>) -> Mode {
         match self {
-            Self::Usual | Self::Frozen | Self::OnlyV4 => Mode::Active(runs.publisher(&self.families(usual))),
-            Self::OtherDefault => Mode::Active(other_default(runs.publisher(usual))),
+            Self::Usual | Self::Frozen | Self::OnlyV4 => Mode::from(runs.publisher(&self.families(usual))),
+            Self::OtherDefault => Mode::from(other_default(runs.publisher(usual))),
             Self::Passive => Mode::Passive("a script".to_owned()),
         }
     }

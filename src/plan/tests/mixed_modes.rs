@@ -1,0 +1,133 @@
+//! Tests of clusters whose nodes run in different modes of Cilium, as CiliumNodeConfigs say.
+
+use super::node_configs::node_config;
+use super::*;
+use crate::model::address_class::AddressClass;
+use crate::model::node_config::NodeConfigNews;
+use crate::plan::why_no_block;
+
+const FROM_CLUSTER_POOL: &str = "cluster-pool v4 + crd v4";
+const TO_CRD: &str = "crd v4 + cluster-pool v4 + kubernetes v4";
+
+/// Node a is in the zone z. Its pods and those of node b have addresses of one block each.
+const NODES: &str = "pool p 10.0.0.0/24 28\nnode a 1 zone=z\nnode b 1\n\
+                     ciliumnode a @90 bare 10.0.0.0/28 agents=10.0.0.9\nciliumnode b @91 bare 10.0.0.16/28\n\
+                     claim 10.0.0.0/28 a 1 Held @92\nclaim 10.0.0.16/28 b 1 Held @93";
+
+const MAP_OF_A: &str = "publish [] and 16 addresses on ciliumnode a";
+
+fn listed(cluster: &mut Cluster, lines: &[&str]) {
+    cluster
+        .world
+        .observe_node_configs(NodeConfigNews::Listed(lines.iter().map(|line| node_config(line)).collect()));
+    assert_eq!(cluster.world.check(), []);
+}
+
+#[test]
+fn one_node_moves_while_the_others_keep_their_mode() {
+    let mut cluster = Cluster::serving(FROM_CLUSTER_POOL, NODES);
+    listed(&mut cluster, &[]);
+    cluster.expect("a", "nothing");
+    listed(&mut cluster, &["canary zone=z ipam=crd"]);
+    assert_eq!(rendered(&cluster.plan("a")), MAP_OF_A);
+    cluster.expect("b", "nothing");
+    // Its label takes it back.
+    cluster.observe("node a 1 @95");
+    assert_eq!(cluster.world.check(), []);
+    cluster.expect("a", "nothing");
+}
+
+#[test]
+fn nodes_keep_the_former_mode_until_their_label_is_removed() {
+    let mut cluster = Cluster::serving(TO_CRD, NODES);
+    listed(&mut cluster, &["old zone=z ipam=cluster-pool"]);
+    cluster.expect("a", "nothing");
+    cluster.expect("b", "publish [] and 16 addresses on ciliumnode b");
+    cluster.observe("node a 1 @95");
+    cluster.expect("a", MAP_OF_A);
+}
+
+/// An agent takes its first block in the mode in which it starts.
+#[test]
+fn nodes_that_join_get_blocks_in_their_own_mode() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1 zone=z\nnode b 1\nciliumnode a @90 bare\nciliumnode b @91";
+    let mut cluster = Cluster::serving(TO_CRD, text);
+    listed(&mut cluster, &["rack zone=z ipam=cluster-pool"]);
+    // A node that gets one block for life has its claims read first.
+    cluster.expect_after_claims("a", "claim 10.0.0.0/28 of pool p for node a");
+    cluster.expect("b", "claim 10.0.0.32/28 of pool p for node b");
+    for (node, block, n_addresses) in [("a", "10.0.0.0/28", 14), ("b", "10.0.0.32/28", 16)] {
+        let claim = format!("claim {block} {node} 1 Held @110");
+        cluster.answered_with(&claim);
+        cluster.observe(&claim);
+        let published = format!("publish [{block}] and {n_addresses} addresses on ciliumnode {node}");
+        assert_eq!(rendered(&cluster.plan(node)), published);
+    }
+}
+
+/// Its agent may go back to the podCIDRs of its Node with any restart.
+#[test]
+fn pod_cidrs_of_a_node_are_taken_where_nodes_may_read_them() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1 has=10.0.0.0/28\nnode b 1\nciliumnode b @91";
+    let mut cluster = Cluster::serving("crd v4", text);
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+    let mut cluster = Cluster::serving(TO_CRD, text);
+    cluster.expect("b", "claim 10.0.0.32/28 of pool p for node b");
+}
+
+#[test]
+fn a_mode_that_is_not_served_names_the_flag() {
+    let mut cluster = Cluster::serving("cluster-pool v4", NODES);
+    listed(&mut cluster, &["canary zone=z ipam=crd"]);
+    let plan = cluster.plan("a");
+    assert_has(&message(&plan), "set `--modes cluster-pool,crd` to serve both");
+    let mut cluster = Cluster::serving("crd v4 + cluster-pool v4", NODES);
+    listed(&mut cluster, &["rack zone=z ipam=multi-pool"]);
+    assert_has(&message(&cluster.plan("a")), "remove the node from the nodeSelector or the key");
+}
+
+/// The operator takes each podCIDR but the first from a node, and may give it to another.
+#[test]
+fn a_moved_node_gets_no_further_block_in_the_ranges_of_a_living_operator() {
+    let modes = "cluster-pool v4 operator=10.0.0.0/16 + crd v4";
+    let grows = "pool p 10.0.0.0/24 28 freeBelow=8\nnode a 1 zone=z\nnode b 1\n\
+                 ciliumnode a @90 10.0.0.0/28 used=10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @92";
+    let config = ["canary zone=z ipam=crd"];
+    let mut cluster = Cluster::serving(modes, &format!("{grows}\nciliumnode b @91 bare"));
+    listed(&mut cluster, &config);
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+    let mut cluster =
+        Cluster::serving(modes, &format!("{grows}\nciliumnode b @91 bare manager=cilium-operator"));
+    listed(&mut cluster, &config);
+    let plan = cluster.plan("a");
+    assert!(plan.requests().is_empty(), "{}", rendered(&plan));
+    let class = AddressClass { family: Family::V4, pod_ip_pool: None };
+    assert_has(&why_no_block(&cluster.world, &"a".into(), &class), "cilium-operator allocates in its ranges");
+    let elsewhere =
+        grows.replace("pool p 10.0.0.0/24 28", "pool p 10.0.0.0/24 28 cordoned\npool r 10.9.0.0/24 28");
+    let mut cluster =
+        Cluster::serving(modes, &format!("{elsewhere}\nciliumnode b @91 bare manager=cilium-operator"));
+    listed(&mut cluster, &config);
+    cluster.expect("a", "claim 10.9.0.0/28 of pool r for node a");
+}
+
+/// The agent may have run in the other mode since the claim was made, and used the block there.
+#[test]
+fn nothing_proves_that_a_claim_was_never_published_where_nodes_may_change_their_mode() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1 has=10.9.0.0/24 @7\nclaim 10.0.0.0/28 a 1 Held @90 for=1";
+    let cluster = Cluster::serving("kubernetes v4", text);
+    assert_has(&rendered(&cluster.plan("a")), "release 10.0.0.0/28 of node a (Unused)");
+    let cluster = Cluster::serving("kubernetes v4 + crd v4", text);
+    let plan = rendered(&cluster.plan("a"));
+    assert!(!plan.contains("release"), "{plan}");
+}
+
+/// With several modes they decide about each node.
+#[test]
+fn nothing_is_written_where_the_settings_of_nodes_are_unknown_and_may_matter() {
+    let unlisted = Some("can't list CiliumNodeConfigs: refused with 403");
+    assert_eq!(lines::mode("crd v4").without_node_configs(unlisted), lines::mode("crd v4"));
+    let Mode::Passive(why) = lines::mode(TO_CRD).without_node_configs(unlisted) else { panic!() };
+    assert_has(&why, "refused with 403; with several --modes");
+    assert_eq!(lines::mode(TO_CRD).without_node_configs(None), lines::mode(TO_CRD));
+}
