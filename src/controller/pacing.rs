@@ -57,8 +57,10 @@ pub(super) struct Pacing {
     /// The nodes that wait, by class, and since when.
     waiting: BTreeMap<WriteClass, BTreeSet<(Duration, NodeName)>>,
     place_of: BTreeMap<NodeName, (WriteClass, Duration)>,
-    /// The number of writes of a node that have had their turn: after a read, or in a reclaim that has started.
-    paid: BTreeMap<NodeName, u32>,
+    /// The nodes that have had a turn for a read. It is also one for the write that follows.
+    read: BTreeSet<NodeName>,
+    /// The number of writes that each reclaim has paid for since its start.
+    prepaid: BTreeMap<NodeName, u32>,
 }
 
 impl Pacing {
@@ -73,7 +75,8 @@ impl Pacing {
             kept: WriteClass::ALL.into_iter().map(|class| (class, 1.0)).collect(),
             waiting: WriteClass::ALL.into_iter().map(|class| (class, BTreeSet::new())).collect(),
             place_of: BTreeMap::new(),
-            paid: BTreeMap::new(),
+            read: BTreeSet::new(),
+            prepaid: BTreeMap::new(),
         }
     }
 
@@ -151,8 +154,11 @@ impl Pacing {
             return plan;
         }
         self.forget(&plan.node);
-        if plan.verdict != Verdict::Wait(Wait::Answer) && !need::is_in_reclaim(world, &plan.node) {
-            self.paid.remove(&plan.node);
+        if plan.verdict != Verdict::Wait(Wait::Answer) {
+            self.read.remove(&plan.node);
+            if !need::is_in_reclaim(world, &plan.node) {
+                self.prepaid.remove(&plan.node);
+            }
         }
         plan
     }
@@ -160,44 +166,46 @@ impl Pacing {
     /// Whether a node may send its writes, or read for them, now. If so it has had its turn; otherwise it waits.
     fn has_turn(&mut self, node: &NodeName, need: Need, now: Duration) -> bool {
         let Need { class, n_writes, purpose } = need;
-        if purpose == Purpose::Write
-            && let Some(paid) = self.paid.get_mut(node)
-        {
-            *paid = paid.saturating_sub(n_writes);
-            if *paid == 0 {
-                self.paid.remove(node);
-            }
-            self.forget(node);
-            return true;
-        }
         let place = self.place_of.get(node).copied();
         let class = match (purpose, place) {
-            (Purpose::Read | Purpose::PodRead, _) if self.paid.contains_key(node) => {
+            (Purpose::Step, _) => {
+                self.forget(node);
+                self.pay_for_step(node, class, n_writes);
+                return true;
+            }
+            // The read was for these writes.
+            (Purpose::Write, _) if self.read.remove(node) => {
                 self.forget(node);
                 return true;
             }
-            // The turn was for a read, and this is the start that the read was for.
-            (Purpose::Start, None) if self.paid.contains_key(node) => {
+            (Purpose::Start, None) if self.read.contains(node) => {
                 self.prepay(node, class, n_writes);
                 return true;
             }
+            (Purpose::Read | Purpose::Look, _) if self.read.contains(node) => {
+                self.forget(node);
+                return true;
+            }
             // Most of these reads are followed by no write.
-            (Purpose::PodRead, None) => return true,
-            (Purpose::PodRead, Some((class, _))) => class,
+            (Purpose::Look, None) => return true,
+            (Purpose::Look, Some((class, _))) => class,
             (Purpose::Write | Purpose::Read | Purpose::Start, _) => class,
         };
         let since = place.map_or(now, |(_, since)| since);
         let own = (since, node.clone());
         let is_first = self.waiting[&class].first().is_none_or(|first| *first >= own);
+        self.forget(node);
         if is_first && self.may_write(class) {
-            self.forget(node);
             match purpose {
-                Purpose::Write => self.pay(class, n_writes),
-                Purpose::Read | Purpose::PodRead | Purpose::Start => self.prepay(node, class, n_writes),
+                Purpose::Start => self.prepay(node, class, n_writes),
+                Purpose::Read | Purpose::Look => {
+                    self.pay(class, n_writes);
+                    self.read.insert(node.clone());
+                }
+                Purpose::Write | Purpose::Step => self.pay(class, n_writes),
             }
             return true;
         }
-        self.forget(node);
         self.waiting.entry(class).or_default().insert(own);
         self.place_of.insert(node.clone(), (class, since));
         false
@@ -216,11 +224,24 @@ impl Pacing {
             .any(|other| !self.waiting[&other].is_empty())
     }
 
-    /// Pays for writes of a node that come later.
+    /// Pays for the writes of a reclaim that starts.
     fn prepay(&mut self, node: &NodeName, class: WriteClass, n_writes: u32) {
+        self.read.remove(node);
         self.pay(class, n_writes);
-        let paid = self.paid.entry(node.clone()).or_default();
-        *paid = paid.saturating_add(n_writes);
+        let prepaid = self.prepaid.entry(node.clone()).or_default();
+        *prepaid = prepaid.saturating_add(n_writes);
+    }
+
+    /// Pays for a step of a reclaim, unless its start has. Conflicts and lost queries need more steps than that, and so
+    /// do reclaims that an earlier leader has started. None of them waits: others do afterwards.
+    fn pay_for_step(&mut self, node: &NodeName, class: WriteClass, n_writes: u32) {
+        let prepaid = self.prepaid.get_mut(node);
+        let n_prepaid = prepaid.map_or(0, |prepaid| {
+            let n_used = n_writes.min(*prepaid);
+            *prepaid -= n_used;
+            n_used
+        });
+        self.pay(class, n_writes - n_prepaid);
     }
 
     fn pay(&mut self, class: WriteClass, n_writes: u32) {

@@ -60,4 +60,5 @@ pub use claims::when;
 pub use node::{explain, node, still_lacks_pool};
 pub use policy::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};
 pub use pool::pool;
+pub use publication::starts_or_restores;
 pub use reasons::{why_no_block, why_no_pool};

@@ -9,14 +9,16 @@ use super::facts::Facts;
 use super::publishable::{NotPublishable, describe_overlaps};
 use super::subject::Subject;
 use crate::model::carrier::{Carrier, FormerCarrier};
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, ClaimState};
 use crate::model::finding::{Finding, FindingKind};
+use crate::model::names::NodeName;
 use crate::model::plan::{TimedState, Wait};
 use crate::model::request::{Read, Request, UsageQuery, Write};
 use crate::model::revision::Revision;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::QueryState;
 use crate::publisher::remember;
+use crate::world::World;
 
 /// The maximum time before the next usage query to an agent that has answered and shows no use. Every agent of the
 /// cluster receives each query, its answer and its removal.
@@ -33,6 +35,17 @@ pub(super) fn postpone_queries(facts: &Facts<'_>, draft: &mut Draft, requests: &
     if requests.iter().any(is_query) && is_too_soon(facts, draft) {
         requests.retain(|request| !is_query(request));
     }
+}
+
+/// Whether a patch that publishes the held blocks of a node is its first, or restores addresses that its agent had.
+/// Otherwise the node only grows. A block whose addresses an agent uses was published before.
+#[must_use]
+pub fn starts_or_restores(world: &World, node: &NodeName) -> bool {
+    let Some(carrier) = world.carrier(node).filter(|_| world.is_served(node)) else { return true };
+    let reader = world.reader_of(node);
+    let is_missing = |claim: &&Claim| claim.state == ClaimState::Held && !reader.lists(carrier, claim.cidr);
+    let mut missing = world.claims_of(node).map(|known| &known.claim).filter(is_missing).peekable();
+    missing.peek().is_none() || missing.any(|claim| reader.n_used_in(carrier, claim.cidr) > 0)
 }
 
 fn is_too_soon(facts: &Facts<'_>, draft: &mut Draft) -> bool {
@@ -86,7 +99,8 @@ impl<'a> Subject<'a> {
         let must_leave = |claim: &Claim| self.world.must_leave(claim);
         let publication =
             self.publisher.publication(self.carrier, publishable, &must_leave, former.as_deref())?;
-        if self.is_too_soon(draft) {
+        let is_urgent = !publication.completed.is_empty() || starts_or_restores(self.world, &self.node.name);
+        if !is_urgent && self.is_too_soon(draft) {
             return None;
         }
         // On a carrier that shows nothing of ours, a claim that the watch has not shown yet may also be in use.
@@ -122,9 +136,6 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether the last patch of the CiliumNode was too recent for another one; then the plan waits.
-    ///
-    /// This also counts if the CiliumNode has nothing of ours any more. A writer that removes our blocks there should
-    /// not make us write them again at once.
     pub(super) fn is_too_soon(&self, draft: &mut Draft) -> bool {
         is_too_soon(self, draft)
     }

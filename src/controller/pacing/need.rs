@@ -1,6 +1,5 @@
 //! Which decisions need a turn in the event budget, and their class.
 
-use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
@@ -8,6 +7,7 @@ use crate::model::plan::NodePlan;
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, WithdrawalStep, Write};
 use crate::model::revision::AnyRevision;
 use crate::model::write_class::WriteClass;
+use crate::plan;
 use crate::world::World;
 
 /// The writes of the controller to a CiliumNode by which one block is reclaimed: a fence, a usage query, marks, a
@@ -17,17 +17,19 @@ const WRITES_OF_DRAIN: u32 = 5;
 /// The same in a mode whose agents take blocks as a whole: the removal, and the end of its query.
 const WRITES_OF_REMOVAL: u32 = 2;
 
-/// The purpose of a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The purpose of a turn. Of several the last counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
-    /// These writes.
-    Write,
+    /// A read that such a write may wait for.
+    Look,
     /// A read that such a write waits for.
     Read,
-    /// A read that such a write may wait for.
-    PodRead,
+    /// A write of a reclaim that has started.
+    Step,
     /// The writes of a reclaim that starts. A reclaim that were slower than its time-outs would never end.
     Start,
+    /// These writes.
+    Write,
 }
 
 /// The turn that a decision needs.
@@ -46,8 +48,7 @@ pub(super) fn of(world: &World, plan: &NodePlan) -> Option<Need> {
     needs.reduce(|first, second| Need {
         class: first.class.min(second.class),
         n_writes: first.n_writes.saturating_add(second.n_writes),
-        // Writes that are sent at once count, also beside a read.
-        purpose: if first.purpose == Purpose::Write { first.purpose } else { second.purpose },
+        purpose: first.purpose.max(second.purpose),
     })
 }
 
@@ -60,8 +61,11 @@ pub(super) fn is_in_reclaim(world: &World, node: &NodeName) -> bool {
 fn of_request(world: &World, node: &NodeName, request: &Request) -> Option<Need> {
     let need = |class, purpose| Some(Need { class, n_writes: 1, purpose });
     match request {
+        Request::Read(Read::ClaimsOf(_)) if is_in_reclaim(world, node) => {
+            need(class_of_publication(world, node)?, Purpose::Look)
+        }
         Request::Read(Read::ClaimsOf(_)) => need(class_of_publication(world, node)?, Purpose::Read),
-        Request::Read(Read::PodsOf(..)) => need(WriteClass::Growth, Purpose::PodRead),
+        Request::Read(Read::PodsOf(..)) => need(WriteClass::Growth, Purpose::Look),
         Request::Read(Read::Claim(..) | Read::CiliumNode(_) | Read::Node(..)) => None,
         Request::Write(write) => match write {
             Write::Publish(publication) => match publication.change.carrier_kind() {
@@ -78,7 +82,10 @@ fn of_request(world: &World, node: &NodeName, request: &Request) -> Option<Need>
             Write::Withdraw(withdrawal) if withdrawal.step == WithdrawalStep::Clear => {
                 need(WriteClass::First, Purpose::Write)
             }
-            Write::UsageQuery(_) | Write::Withdraw(_) => need(WriteClass::Growth, Purpose::Write),
+            Write::UsageQuery(_) | Write::Withdraw(_) => {
+                let is_step = is_in_reclaim(world, node);
+                need(WriteClass::Growth, if is_step { Purpose::Step } else { Purpose::Write })
+            }
             Write::BumpVersion(bump) => match bump.revision {
                 AnyRevision::Custom(_) => need(WriteClass::Growth, Purpose::Write),
                 AnyRevision::Core(_) => None,
@@ -99,13 +106,8 @@ fn of_request(world: &World, node: &NodeName, request: &Request) -> Option<Need>
 
 /// The class of a patch that publishes the held blocks of a node. `None` if its carrier is no CiliumNode.
 fn class_of_publication(world: &World, node: &NodeName) -> Option<WriteClass> {
-    let Carrier::CiliumNode(_) = world.carrier(node)? else { return None };
-    let carrier = world.carrier(node)?;
-    let reader = world.reader_of(node);
-    let is_new = |claim: &Claim| claim.state == ClaimState::Held && !reader.lists(carrier, claim.cidr);
-    // Without a new block it restores addresses of blocks that the node has.
-    let grows = world.is_served(node) && world.claims_of(node).any(|known| is_new(&known.claim));
-    Some(if grows { WriteClass::Growth } else { WriteClass::First })
+    world.carrier(node)?.cilium_node()?;
+    Some(if plan::starts_or_restores(world, node) { WriteClass::First } else { WriteClass::Growth })
 }
 
 /// The number of writes to the CiliumNode that follow if this change of a claim starts a reclaim; otherwise `None`.

@@ -146,35 +146,37 @@ fn a_reclaim_that_has_started_does_not_wait() {
     assert!(!pacing.has_turn(&node, start, Duration::ZERO));
     pacing.advance(at, || 1000);
     assert!(pacing.has_turn(&node, start, at));
-    let step = need(WriteClass::Growth, Purpose::Write);
+    let step = need(WriteClass::Growth, Purpose::Step);
     pacing.all = -100.0;
     pacing.kept.insert(WriteClass::Growth, 0.0);
-    for _ in 0..5 {
-        assert!(pacing.has_turn(&node, step, at));
+    for n_unpaid in [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0] {
+        assert!(pacing.has_turn(&node, step, at), "five writes were paid, and conflicts need more");
+        assert!((pacing.all + 100.0 + n_unpaid).abs() < 0.01, "{}", pacing.all);
     }
-    assert!(!pacing.has_turn(&node, step, at), "five writes were paid");
+    // Neither do those that an earlier leader has started.
+    assert!(pacing.has_turn(&"b".into(), step, at));
+    assert!(!pacing.has_turn(&node, need(WriteClass::Growth, Purpose::Write), at), "growth waits");
 }
 
 #[test]
 fn a_read_of_pods_takes_a_turn_only_if_its_node_waits_for_one() {
     let mut pacing = drained();
-    let (node, look) = (NodeName::from("a"), need(WriteClass::Growth, Purpose::PodRead));
+    let (node, look) = (NodeName::from("a"), need(WriteClass::Growth, Purpose::Look));
     assert!(pacing.has_turn(&node, look, Duration::ZERO));
-    assert!(pacing.paid.is_empty());
+    assert!(pacing.read.is_empty());
     assert!(!pacing.has_turn(&node, need(WriteClass::Growth, Purpose::Write), Duration::ZERO));
     assert!(!pacing.has_turn(&node, look, Duration::ZERO));
     let at = Duration::from_secs(10);
     pacing.advance(at, || 1000);
     assert_eq!(pacing.next(), Some(&node));
     assert!(pacing.has_turn(&node, look, at));
-    assert_eq!((pacing.next(), pacing.paid.get(&node)), (None, Some(&1)));
+    assert_eq!((pacing.next(), &pacing.read), (None, &[node].into()));
 }
 
 #[test]
 fn a_start_whose_turn_went_to_its_read_is_not_put_behind_the_others() {
     let mut pacing = drained();
-    let (look, start) =
-        (need(WriteClass::Growth, Purpose::PodRead), need(WriteClass::Reclaim, Purpose::Start));
+    let (look, start) = (need(WriteClass::Growth, Purpose::Look), need(WriteClass::Reclaim, Purpose::Start));
     for node in ["a", "b"] {
         assert!(!pacing.has_turn(&node.into(), start, Duration::ZERO));
     }

@@ -26,7 +26,7 @@ use super::subject::Subject;
 use crate::model::agent::{AgentPod, PodSnapshot, PodsOnNode};
 use crate::model::claim::Claim;
 use crate::model::plan::TimedState;
-use crate::model::request::{Read, UsageQuery, Withdrawal, Write};
+use crate::model::request::{Read, UsageQuery, Withdrawal, WithdrawalStep, Write};
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::{Drain, QueryState};
 use crate::publisher::support::Reclaiming;
@@ -162,7 +162,9 @@ impl<'a> Subject<'a> {
 
     /// Sends this write, or the read of the claims of `blocks` that it relies on.
     fn send_withdrawal(&self, draft: &mut Draft, write: Withdrawal, blocks: &[Cidr]) -> Step {
-        if self.is_too_soon(draft) {
+        // An agent that restarts before that restores no pod whose address has a mark.
+        let is_urgent = write.step == WithdrawalStep::Clear;
+        if !is_urgent && self.is_too_soon(draft) {
             REST
         } else if self.are_fresh(blocks.iter().copied()) {
             act_now(Write::Withdraw(write))

@@ -1,6 +1,7 @@
 //! Tests of publication: when blocks are published, and when an agent is asked what it uses.
 
 use super::*;
+use crate::plan::starts_or_restores;
 
 /// Node a is served, and its agent does not say which addresses it uses.
 fn with_silent_agent() -> Cluster {
@@ -239,4 +240,26 @@ fn a_block_that_somebody_took_off_is_published_again() {
     cluster.observe("claim 10.0.0.0/28 a 1 Held @131");
     cluster.observe("ciliumnode a @125 used=0");
     assert_eq!(log(&cluster), "Published [10.0.0.0/28,10.0.0.16/28] FirstGrant");
+}
+
+/// An agent that restarts before the repair does not restore the pod.
+#[test]
+fn a_block_that_its_agent_uses_is_restored_without_the_interval_between_writes() {
+    let claims = "claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Held @31";
+    let mut cluster = Cluster::of(&format!(
+        "pool p 10.0.0.0/24 28\nnode a 1\nagent a 1.20.2\n{claims}\nciliumnode a @50 10.0.0.0/28 used=1"
+    ));
+    assert!(!starts_or_restores(&cluster.world, &"a".into()), "it grows");
+    cluster.expect("a", "publish [10.0.0.16/28] and 16 addresses on ciliumnode a");
+    cluster.carried_out("ciliumnode a @110 10.0.0.0/28 10.0.0.16/28 used=1");
+    // Another writer removes the block again.
+    cluster.observe("ciliumnode a @111 10.0.0.0/28 used=1");
+    let interval = "waits: its carrier was patched less than --min-write-interval ago";
+    assert!(!starts_or_restores(&cluster.world, &"a".into()), "it may be new");
+    assert_eq!(rendered(&cluster.plan("a")), interval);
+    cluster.observe("ciliumnode a @112 10.0.0.0/28 used=10.0.0.0/32,10.0.0.16/32");
+    assert!(starts_or_restores(&cluster.world, &"a".into()), "a pod has an address of it");
+    assert_ne!(rendered(&cluster.plan("a")), interval);
+    cluster.observe("ciliumnode a @113 used=10.0.0.0/32");
+    assert!(starts_or_restores(&cluster.world, &"a".into()), "it has nothing");
 }
