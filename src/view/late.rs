@@ -1,9 +1,11 @@
 //! Nodes that have lacked addresses for too long, and claims that their carriers should have by now. The
-//! intentions of the planner do not count: a write that is due and never succeeds looks like any other plan.
+//! intentions of the planner do not count: a write that is due and never succeeds looks like any other plan. It may wait
+//! for the event budget of the leader, and then it is no error.
 //!
 //! Derived from the times in objects, so a command that looks once sees it. Knows no requests and no failures of them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use super::audit::catalog::{Check, Severity};
@@ -30,24 +32,51 @@ enum Late {
         /// The bound.
         within: Duration,
         /// The words of the planner.
-        intent: String,
+        intent: Intent,
     },
     /// Its carrier lacks these claims.
     Unpublished {
         /// Their names.
         blocks: Vec<String>,
         /// The words of the planner.
-        intent: String,
+        intent: Intent,
     },
 }
 
-/// The problems of all nodes. A node with another problem of its own is left out.
+/// The next step of the controller.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Intent {
+    /// In the words of the planner.
+    Stated(String),
+    /// A write, which may wait for the event budget. In words.
+    Paced(String),
+}
+
+impl Intent {
+    /// The severity of a problem of this severity, if the controller intends this.
+    fn severity(&self, severity: Severity) -> Severity {
+        match self {
+            Self::Stated(_) => severity,
+            Self::Paced(_) => severity.max(Severity::Warning),
+        }
+    }
+}
+
+impl fmt::Display for Intent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Stated(words) | Self::Paced(words)) = self;
+        f.write_str(words)
+    }
+}
+
+/// The problems of all nodes. A node with another problem of its own is left out. `pace` is the pace of the leader's
+/// writes, in words, if nodes wait for its event budget.
 #[must_use]
-pub fn problems(world: &World, plans: &[NodePlan], now: Timestamp) -> Vec<Problem> {
-    let mut without: BTreeMap<(Duration, String), Vec<&NodeName>> = BTreeMap::new();
-    let mut unpublished: BTreeMap<String, (Vec<String>, &NodeName)> = BTreeMap::new();
+pub fn problems(world: &World, plans: &[NodePlan], pace: Option<&str>, now: Timestamp) -> Vec<Problem> {
+    let mut without: BTreeMap<(Duration, Intent), Vec<&NodeName>> = BTreeMap::new();
+    let mut unpublished: BTreeMap<Intent, (Vec<String>, &NodeName)> = BTreeMap::new();
     for plan in plans {
-        match late(world, plan, now) {
+        match late(world, plan, pace, now) {
             Some(Late::NoAddresses { within, intent }) => {
                 without.entry((within, intent)).or_default().push(&plan.node);
             }
@@ -60,14 +89,14 @@ pub fn problems(world: &World, plans: &[NodePlan], now: Timestamp) -> Vec<Proble
     let next = |node: &NodeName| Some(format!("why {node}"));
     let of_nodes = without.into_iter().map(|((within, intent), nodes)| Problem {
         kind: NO_ADDRESSES,
-        severity: Severity::Error,
+        severity: intent.severity(Severity::Error),
         message: format!("{} without addresses, {}: {intent}", counted(nodes.len(), "node"), after(within)),
         next: nodes.first().and_then(|node| next(node)),
         subjects: nodes.iter().map(ToString::to_string).collect(),
     });
     let of_claims = unpublished.into_iter().map(|(intent, (blocks, first))| Problem {
         kind: UNPUBLISHED,
-        severity: Check::ClaimUnpublished.severity(),
+        severity: intent.severity(Check::ClaimUnpublished.severity()),
         message: format!(
             "{} missing on the carrier of the node, more than {} s after it was made: {intent}",
             counted(blocks.len(), "claim"),
@@ -82,7 +111,7 @@ pub fn problems(world: &World, plans: &[NodePlan], now: Timestamp) -> Vec<Proble
 /// The addresses that a node should have by now, in a sentence for a person.
 #[must_use]
 pub fn of_node(world: &World, plan: &NodePlan, now: Timestamp) -> Option<String> {
-    Some(match late(world, plan, now)? {
+    Some(match late(world, plan, None, now)? {
         Late::NoAddresses { within, .. } => format!("it has no addresses, {}", after(within)),
         Late::Unpublished { blocks, .. } => {
             format!(
@@ -98,7 +127,7 @@ fn after(within: Duration) -> String {
     format!("more than {} s after its carrier was created", within.as_secs())
 }
 
-fn late(world: &World, plan: &NodePlan, now: Timestamp) -> Option<Late> {
+fn late(world: &World, plan: &NodePlan, pace: Option<&str>, now: Timestamp) -> Option<Late> {
     let name = &plan.node;
     let node = world.node(name).filter(|node| node.runs_linux() && !node.deleting)?;
     // Both are problems of all nodes.
@@ -113,7 +142,7 @@ fn late(world: &World, plan: &NodePlan, now: Timestamp) -> Option<Late> {
         Duration::try_from(now.duration_since(since)).is_ok_and(|lasted| lasted >= within)
     };
     if tally::lack(world, name, tally::node_state(world, name)) == Some(Lack::Pending) {
-        let intent = intent(plan);
+        let intent = intent(plan, pace);
         return is_due(carrier.created(), within).then_some(Late::NoAddresses { within, intent });
     }
     let is_unpublished = |claim: &&Claim| {
@@ -125,16 +154,19 @@ fn late(world: &World, plan: &NodePlan, now: Timestamp) -> Option<Late> {
     };
     let claims = world.claims_of(name).map(|known| &known.claim).filter(is_unpublished);
     let blocks: Vec<String> = claims.map(|claim| block_name(claim.cidr)).collect();
-    (!blocks.is_empty()).then(|| Late::Unpublished { blocks, intent: intent(plan) })
+    (!blocks.is_empty()).then(|| Late::Unpublished { blocks, intent: intent(plan, pace) })
 }
 
 /// The words of the planner about the node.
-fn intent(plan: &NodePlan) -> String {
-    match &plan.verdict {
-        Verdict::Wait(wait) => wait.to_string(),
-        Verdict::Act(_) => {
-            "the next write is due and does not succeed; see the log and /readyz of the leader".to_owned()
-        }
-        Verdict::AtRest => "the controller finds nothing to write".to_owned(),
+fn intent(plan: &NodePlan, pace: Option<&str>) -> Intent {
+    match (&plan.verdict, pace) {
+        (Verdict::Act(_), Some(pace)) => Intent::Paced(format!(
+            "the next write is due and may wait for the event budget ({pace}); see --watch-event-budget"
+        )),
+        (Verdict::Act(_), None) => Intent::Stated(
+            "the next write is due and does not succeed; see the log and /readyz of the leader".to_owned(),
+        ),
+        (Verdict::Wait(wait), _) => Intent::Stated(wait.to_string()),
+        (Verdict::AtRest, _) => Intent::Stated("the controller finds nothing to write".to_owned()),
     }
 }

@@ -94,7 +94,7 @@ impl Answer {
         let listed = cluster.list().await?;
         let controller = Controller::of(&listed, &cluster.access).await;
         let mut overview = overview(&listed.world, &listed.plans, listed.now.wall);
-        let late = late::problems(&listed.world, &listed.plans, listed.now.wall);
+        let late = late::problems(&listed.world, &listed.plans, controller.pace.as_deref(), listed.now.wall);
         overview.problems.splice(0..0, controller.problems.iter().cloned().chain(late));
         sort(&mut overview.problems);
         Ok(Self { controller, overview })

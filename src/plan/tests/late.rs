@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::forecast::plan_all;
+use crate::view::audit::catalog::Severity;
 use crate::view::late;
 
 const POOL: &str = "pool p 10.0.0.0/24 28";
@@ -13,7 +14,7 @@ fn check(mode: &str, lines: &str, expected: &[(u64, &str)]) {
         let mut cluster = Cluster::serving(mode, &format!("{POOL}\n{lines}"));
         cluster.pass(*seconds);
         let plans = plan_all(&mut cluster.world, Policy::DEFAULT, cluster.now);
-        let problems = late::problems(&cluster.world, &plans, cluster.now.wall);
+        let problems = late::problems(&cluster.world, &plans, None, cluster.now.wall);
         let reported: Vec<String> =
             problems.iter().map(|problem| format!("{}: {}", problem.kind, problem.message)).collect();
         assert_eq!(reported.join("\n"), *message, "after {seconds} s of\n{lines}");
@@ -66,6 +67,28 @@ fn a_claim_that_its_carrier_lacks_is_a_problem_after_15_s() {
         "Unpublished: 1 claim missing on the carrier of the node, more than 15 s after it was made: {INEFFECTIVE}"
     );
     check("crd v4", &lines, &[(114, ""), (115, &problem)]);
+}
+
+#[test]
+fn a_write_that_waits_for_the_event_budget_is_no_error() {
+    let served = "node b 1\nciliumnode b @5 10.0.0.0/28\nclaim 10.0.0.0/28 b 1 Held @6";
+    let lines = format!("{POOL}\n{served}\nclaim 10.0.0.16/28 b 1 Held @6\nnode a 1\nciliumnode a @5");
+    let mut cluster = Cluster::serving("crd v4", &lines);
+    cluster.pass(99);
+    let plans = plan_all(&mut cluster.world, Policy::DEFAULT, cluster.now);
+    let pace = "20 writes/s, 2 nodes wait 90 s";
+    let problems = late::problems(&cluster.world, &plans, Some(pace), cluster.now.wall);
+    assert_eq!(
+        problems.iter().map(|problem| problem.kind).collect::<Vec<_>>(),
+        ["NoAddresses", "Unpublished"]
+    );
+    for problem in problems {
+        assert_eq!(problem.severity, Severity::Warning, "{}", problem.message);
+        let intent = format!(
+            "the next write is due and may wait for the event budget ({pace}); see --watch-event-budget"
+        );
+        assert!(problem.message.ends_with(&intent), "{}", problem.message);
+    }
 }
 
 /// Of two writes of a node one fails for a cause that others share, and then one for its own.
