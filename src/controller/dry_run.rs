@@ -11,11 +11,12 @@ use crate::forecast::plan_all;
 use crate::model::counted::counted;
 use crate::model::finding::Finding;
 use crate::model::freeze::Switch;
+use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_by_number};
 use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::model::time::Now;
-use crate::plan::{self, Policy};
+use crate::plan::{self, Policy, ScalingPolicy};
 use crate::publisher::mode::Mode;
 use crate::view::tally::{self, NodeState};
 use crate::view::{agents, findings};
@@ -91,9 +92,14 @@ impl Proposal {
 
 /// Lists the cluster. Returns lines with the freeze, the waiting nodes with their reasons, and the nodes without a pool,
 /// then the findings, the writes that would follow, one line per write, and their number.
-pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<Vec<String>> {
+pub async fn run(
+    clients: &Clients,
+    options: &GatherOptions,
+    policy: ScalingPolicy,
+) -> anyhow::Result<Vec<String>> {
     let world = list_cluster(clients, options).await?;
     BrokenInvariant::of(world.check())?;
+    let policy = policy.with_nodes(world.n_objects(Kind::CiliumNode));
     let proposal = Proposal::of(world.clone(), policy, clients.connectivity.clock.now());
     Ok(lines(&world, &proposal))
 }

@@ -40,7 +40,7 @@ use crate::model::kind::Kind;
 use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::request::Request;
-use crate::plan::{self, Policy};
+use crate::plan::{self, ScalingPolicy};
 use crate::publisher::mode::Mode;
 use crate::telemetry::metrics::{Decision, RequestKind};
 use crate::telemetry::{Telemetry, heartbeat};
@@ -60,12 +60,10 @@ pub struct Options {
     pub namespace: String,
     /// The namespace of Cilium's agents.
     pub cilium_namespace: String,
-    /// The policies of plans.
-    pub policy: Policy,
+    /// The policy of decisions, and the event budget.
+    pub policy: ScalingPolicy,
     /// The maximum number of concurrent writes.
     pub max_parallel_writes: usize,
-    /// The maximum number of watch events per second that writes to CiliumNodes may cause; zero for no limit.
-    pub watch_event_budget: u32,
     /// Whether patches of CiliumNodes remove `managedFields`.
     pub managed_fields: ManagedFields,
     /// How often the world is compared with the objects that it has seen. It costs a pass over everything.
@@ -165,7 +163,7 @@ pub async fn run(
         world,
         clock,
         places: WriteSlots::new(options.max_parallel_writes),
-        pacing: Pacing::new(options.watch_event_budget),
+        pacing: Pacing::new(options.policy.budget),
         daemon,
         options,
         executor,
@@ -382,11 +380,12 @@ impl Loop {
         self.send(unconfirmed.into_iter().map(Request::Read));
         let uptime = self.clock.now().uptime;
         self.pacing.advance(uptime, || self.world.n_objects(Kind::CiliumNode));
+        let policy = self.options.policy.with_nodes(self.pacing.n_watchers());
         while self.has_place()
             && let Some(node) = self.pacing.next().or_else(|| self.world.next_node()).cloned()
         {
             let now = self.clock.now();
-            let plan = plan::node(&self.world, &node, self.options.policy, now);
+            let plan = plan::node(&self.world, &node, policy, now);
             let plan = self.pacing.pace(&self.world, plan, now.uptime);
             self.reporter.plan(&self.world, &plan);
             for (block, rule) in &plan.rules {
@@ -400,7 +399,7 @@ impl Loop {
             && let Some(pool) = self.world.next_pool().cloned()
         {
             let now = self.clock.now();
-            let status = plan::pool(&self.world, &pool, self.options.policy, now);
+            let status = plan::pool(&self.world, &pool, policy, now);
             self.world.begin_status(&pool, &status, now);
             self.reporter.metrics().decided(Decision::Pool, self.clock.since(now));
             self.send(status.into_writes().into_iter().map(Request::from));

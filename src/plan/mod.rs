@@ -47,6 +47,7 @@ mod reasons;
 mod recreation;
 mod released_by_agent;
 mod returning;
+mod scaling;
 mod steps;
 mod stopped_requests;
 mod subject;
@@ -62,3 +63,4 @@ pub use policy::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, Reclaim
 pub use pool::pool;
 pub use publication::starts_or_restores;
 pub use reasons::{why_no_block, why_no_pool};
+pub use scaling::{ScalingPolicy, SetLimits};

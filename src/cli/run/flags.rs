@@ -16,7 +16,9 @@ use crate::controller::run::Options;
 use crate::model::cilium_version::CiliumVersion;
 use crate::model::startup_taint;
 use crate::net::cidr::Family;
-use crate::plan::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};
+use crate::plan::{
+    CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy, ScalingPolicy, SetLimits,
+};
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::mode::Mode;
 use crate::publisher::settings::{self, OwnAddresses, Settings};
@@ -94,31 +96,22 @@ pub struct Args {
     )]
     families: Vec<Family>,
 
-    /// The minimum time between two changes of the CiliumNode of a served node.
+    /// The minimum time between two changes of the CiliumNode of a served node; by default 2s to 10s, by the number of
+    /// CiliumNodes.
     ///
-    /// Agents write the same object, and an agent exits after too many conflicts in a row. One write does not wait: the
-    /// annotation that proves a block absent.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "2s",
-        value_parser = humantime::parse_duration,
-        help_heading = REQUESTS
-    )]
-    min_write_interval: Duration,
+    /// The default is the time in which --watch-event-budget allows 12 writes. Agents write the same object, and an agent
+    /// exits after too many conflicts in a row. First blocks and repairs do not wait, nor does the annotation that proves a
+    /// block absent.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, help_heading = REQUESTS)]
+    min_write_interval: Option<Duration>,
 
-    /// How long an agent may be silent before the controller sends it a usage query (5s to 2m).
+    /// How long an agent may be silent before the controller sends it a usage query (5s to 2m); by default 30s to 2m, by
+    /// the number of CiliumNodes.
     ///
-    /// A draining block is kept if the agent does not answer within 10 intervals. Its node starts no other drain for 2
+    /// The default is the time in which --watch-event-budget allows one write to each CiliumNode. A draining block is kept if the agent does not answer within 10 intervals. Its node starts no other drain for 2
     /// intervals.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "30s",
-        value_parser = usage_query_interval,
-        help_heading = CILIUM
-    )]
-    usage_query_interval: Duration,
+    #[arg(long, value_name = "DURATION", value_parser = usage_query_interval, help_heading = CILIUM)]
+    usage_query_interval: Option<Duration>,
 
     /// How long a node waits for its first block while its Node has a startup taint; 0s turns the wait off.
     ///
@@ -222,28 +215,20 @@ pub struct Args {
     #[arg(long, help_heading = RECLAIM)]
     reclaim_unknown_agents: bool,
 
-    /// Maximum number of nodes whose agents release addresses at the same time.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 20,
-        value_parser = clap::value_parser!(u16).range(1..=1000),
-        help_heading = RECLAIM
-    )]
-    reclaim_at_once: u16,
+    /// Maximum number of nodes whose agents release addresses at the same time; by default a fiftieth of the CiliumNodes,
+    /// and at least 20.
+    ///
+    /// The default is lower in a cluster in which --watch-event-budget does not allow that many reclaims per minute. A
+    /// reclaim takes nine versions of a CiliumNode.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = RECLAIM)]
+    reclaim_at_once: Option<u16>,
 
-    /// Maximum number of blocks that may start draining per minute.
+    /// Maximum number of blocks that may start draining per minute; by default six times --reclaim-at-once.
     ///
     /// If surplus blocks exceed it, reclaim stops until `freeze-reclaim` is set and removed, or the controller
     /// restarts. Blocks of drained or deleted pools wait for the next minute.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 120,
-        value_parser = clap::value_parser!(u16).range(1..=10000),
-        help_heading = RECLAIM
-    )]
-    reclaim_per_minute: u16,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10000), help_heading = RECLAIM)]
+    reclaim_per_minute: Option<u16>,
 
     /// Maximum number of concurrent writes.
     #[arg(
@@ -259,7 +244,7 @@ pub struct Args {
     ///
     /// Every agent watches every CiliumNode, so one write causes one event per CiliumNode. First blocks of nodes have at
     /// least 20 writes per second.
-    #[arg(long, value_name = "N", default_value_t = 30_000, help_heading = REQUESTS)]
+    #[arg(long, value_name = "N", default_value_t = ScalingPolicy::DEFAULT_BUDGET, help_heading = REQUESTS)]
     watch_event_budget: u32,
 
     /// Time limit of one request. A write without an answer is settled by reading the object.
@@ -395,7 +380,6 @@ impl Args {
             cilium_namespace: self.cilium_namespace.clone(),
             policy: self.policy(),
             max_parallel_writes: usize::from(self.max_parallel_writes),
-            watch_event_budget: self.watch_event_budget,
             managed_fields: if self.keep_managed_fields {
                 ManagedFields::Kept
             } else {
@@ -446,10 +430,8 @@ impl Args {
     }
 
     /// The settings that decisions depend on.
-    pub(super) fn policy(&self) -> Policy {
-        let policy = Policy {
-            min_write_interval: self.min_write_interval,
-            query_interval: self.usage_query_interval,
+    pub(super) fn policy(&self) -> ScalingPolicy {
+        let settings = Policy {
             initialization: self.wait_for_initialization,
             cilium_nodes: if self.create_ciliumnodes {
                 CiliumNodeOrigin::Controller
@@ -461,19 +443,24 @@ impl Args {
             } else {
                 PodIpPoolOrigin::Administrator
             },
-            reclaim: ReclaimPolicy {
-                unknown_agents: self.reclaim_unknown_agents,
-                at_once: self.reclaim_at_once.into(),
-                per_minute: self.reclaim_per_minute.into(),
-            },
-            startup_taints: Policy::DEFAULT.startup_taints,
+            reclaim: ReclaimPolicy { unknown_agents: self.reclaim_unknown_agents, ..ReclaimPolicy::DEFAULT },
             growth: if self.modes.iter().collect::<BTreeSet<_>>().len() > 1 {
                 GrowthProof::Seen
             } else {
                 GrowthProof::Listed
             },
+            ..Policy::DEFAULT
         };
-        policy.with_startup_taints(&self.startup_taints)
+        ScalingPolicy {
+            settings: settings.with_startup_taints(&self.startup_taints),
+            budget: self.watch_event_budget,
+            set: SetLimits {
+                min_write_interval: self.min_write_interval,
+                query_interval: self.usage_query_interval,
+                at_once: self.reclaim_at_once.map(usize::from),
+                per_minute: self.reclaim_per_minute.map(usize::from),
+            },
+        }
     }
 }
 
@@ -517,7 +504,7 @@ mod tests {
     #[test]
     fn a_command_line_without_flags_is_the_default_policy() {
         let line = Line::try_parse_from(["run"]).unwrap();
-        assert_eq!(line.args.policy(), Policy::DEFAULT);
+        assert_eq!(line.args.policy(), ScalingPolicy::of(Policy::DEFAULT));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::outcome::{Answer, Outcome, Seen};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::revision::Revision;
+use crate::plan::{Policy, SetLimits};
 use crate::publisher::settings::{Settings, from_config};
 use crate::telemetry::metrics::tests::world;
 use crate::telemetry::readiness::Readiness;
@@ -26,13 +27,13 @@ fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
     let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
     let clients =
         Clients::new(&nowhere, Duration::from_secs(10), Connectivity::default(), Lead::unelected()).unwrap();
+    let set = SetLimits { min_write_interval: Some(Duration::ZERO), ..SetLimits::default() };
     let options = Options {
         mode: ModeSource::ConfigMapIn(String::new(), Settings::default()),
         namespace: String::new(),
         cilium_namespace: String::new(),
-        policy: Policy { min_write_interval: Duration::ZERO, ..Policy::DEFAULT },
+        policy: ScalingPolicy { budget: 0, set, settings: Policy::DEFAULT },
         max_parallel_writes: 1,
-        watch_event_budget: 0,
         managed_fields: ManagedFields::Kept,
         self_check_interval: SELF_CHECK_INTERVAL,
         routes: None,
@@ -45,7 +46,7 @@ fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
         world,
         clock: Clock::default(),
         places: WriteSlots::new(options.max_parallel_writes),
-        pacing: Pacing::new(options.watch_event_budget),
+        pacing: Pacing::new(options.policy.budget),
         daemon: None,
         executor: Arc::new(Executor {
             clients,
