@@ -84,7 +84,8 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         let mut bundle = Bundle::create(&args.file, redactor, now.wall)?;
         bundle.objects(&clients).await?;
         let has_lease = bundle.named(&clients, &args).await?;
-        bundle.plan(&world, &unlisted, now)?;
+        let policy = args.access.policy_in(&clients, &world, now).await;
+        bundle.plan(&world, &unlisted, policy, now)?;
         bundle.processes(&clients, &args.access.namespace).await?;
         let server = match clients.reads.apiserver_version().await {
             Ok(version) => Some(version.git_version),
@@ -187,14 +188,20 @@ impl Bundle {
     }
 
     /// The findings and due writes. They are left out if a kind is missing without which they would be wrong.
-    fn plan(&mut self, world: &World, unlisted: &BTreeMap<Kind, String>, now: Now) -> anyhow::Result<()> {
+    fn plan(
+        &mut self,
+        world: &World,
+        unlisted: &BTreeMap<Kind, String>,
+        policy: Policy,
+        now: Now,
+    ) -> anyhow::Result<()> {
         let broken = BrokenInvariant::of(world.check()).err().map(|error| error.to_string());
         let missing = unlisted.iter().map(|(kind, why)| format!("{}s can't be listed: {why}", kind.as_str()));
         if let Some(why) = missing.chain(broken).next() {
             self.left_out.push(format!("plan.txt, because {why}"));
             return Ok(());
         }
-        let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
+        let proposal = Proposal::of(world.clone(), policy, now);
         let lines = dry_run::lines(world, &proposal);
         self.text(
             "plan.txt",

@@ -14,7 +14,6 @@ use crate::cli::screen::{self, Line};
 use crate::controller::client::Clients;
 use crate::controller::dry_run::{self, Proposal};
 use crate::model::freeze::Switch;
-use crate::plan::Policy;
 use crate::wire::freeze::{CONFIG_MAP, REASON, freeze_of, key_of};
 
 /// How many writes are listed for people.
@@ -137,7 +136,8 @@ pub fn unfreeze(args: Unfreeze) -> anyhow::Result<Verdict> {
             data.remove(key_of(Switch::Reclaim));
         }
         world.set_freeze(freeze_of(after.as_ref(), namespace));
-        let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
+        let policy = args.cluster.access.policy_in(&clients, &world, now).await;
+        let proposal = Proposal::of(world.clone(), policy, now);
         let writes: Vec<String> = proposal.requests.iter().map(ToString::to_string).collect();
         let mut object = json!({"requests": writes, "written": found.is_some()});
         let is_table = args.consent.reads_first(args.cluster.output)?;

@@ -23,7 +23,6 @@ use crate::model::counted::counted;
 use crate::model::names::{PoolName, ten_by_number, ten_of};
 use crate::model::pool::RangeState;
 use crate::net::cidr::Cidr;
-use crate::plan::Policy;
 use crate::view::departures::departures;
 use crate::wire::NodeIPPool;
 use crate::world::World;
@@ -138,7 +137,8 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
         cidrs.retain(|_, before| *before != state);
     }
     found.retain(|_, cidrs| !cidrs.is_empty());
-    let outlook = outlook(&world, &[Change::State(ranges.clone(), state)], Policy::DEFAULT, now)?;
+    let policy = cluster.access.policy_in(&clients, &world, now).await;
+    let outlook = outlook(&world, &[Change::State(ranges.clone(), state)], policy, now)?;
     let is_table = target.consent.reads_first(cluster.output)?;
     let mut lines = text(cluster, &outlook);
     lines.extend(found.iter().flat_map(|(pool, cidrs)| {

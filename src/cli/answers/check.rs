@@ -9,11 +9,10 @@ use serde_json::{Value, json};
 use super::super::program::program;
 use super::super::screen::{self, PLAIN, style_for};
 use super::super::site;
-use super::{Live, Source, Verdict, around, block_on, fields, files};
+use super::{Live, Source, Verdict, around, block_on, fields, files, lease};
 use crate::forecast::plan_all;
 use crate::model::counted::counted;
 use crate::model::names::by_number;
-use crate::plan::Policy;
 use crate::view::audit::catalog::{Check, Severity};
 use crate::view::audit::{Line, audit};
 
@@ -61,7 +60,8 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
             (listed.world, listed.plans, around)
         } else {
             let mut read = files::read(&args.filename, args.cluster.namespaces())?;
-            let plans = plan_all(&mut read.world, Policy::DEFAULT, read.now);
+            let policy = lease::policy(&read.lease, &read.world, read.now.wall);
+            let plans = plan_all(&mut read.world, policy, read.now);
             (read.world, plans, read.objects)
         };
         let mut lines = audit(&world, &plans, &objects.around);

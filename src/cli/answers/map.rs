@@ -11,7 +11,6 @@ use crate::cli::access::Access;
 use crate::cli::screen;
 use crate::forecast::plan_all;
 use crate::page;
-use crate::plan::Policy;
 use crate::view::map::map;
 
 /// Write a map of the address space: each pool's ranges with the state, node and use of every block.
@@ -91,8 +90,9 @@ fn write(path: &Path, text: &str, is_forced: bool) -> anyhow::Result<()> {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let (_, world, now) = args.access.read(args.from.as_deref()).await?;
-        let plans = plan_all(&mut world.clone(), Policy::DEFAULT, now);
+        let (live, world, now) = args.access.read(args.from.as_deref()).await?;
+        let policy = args.access.policy(&live, &world, now).await;
+        let plans = plan_all(&mut world.clone(), policy, now);
         let map = map(&world, &plans, now.wall);
         let text = match args.output.form {
             Form::Page => page::map::html(&map),

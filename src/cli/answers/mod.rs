@@ -187,15 +187,12 @@ impl Source {
     async fn list(&self) -> anyhow::Result<Listed> {
         let (live, mut world, now) = self.read().await?;
         let began = tokio::time::Instant::now();
-        let lease = match &live {
-            Live::Cluster(clients) => lease::read_lease(clients, &self.cluster.access.cilium_namespace).await,
-            Live::Files { lease, .. } => (**lease).clone(),
-        };
+        let lease = self.access.lease(&live).await;
         let lease_took = began.elapsed();
         if let Ok(Some(lease)) = &lease {
             world.suppose_failures(lease::failures(lease, now.wall));
         }
-        let policy = lease.as_ref().ok().and_then(Option::as_ref).map_or(Policy::DEFAULT, lease::policy);
+        let policy = lease::policy(&lease, &world, now.wall);
         let plans = plan_all(&mut world, policy, now);
         Ok(Listed { live, world, plans, now, lease, lease_took })
     }
@@ -239,6 +236,24 @@ impl Access {
         BrokenInvariant::of(world.check())?;
         let (lease, cilium_namespace) = (Box::new(lease), namespaces.cilium);
         Ok((Live::Files { objects, lease, replicas, cilium_namespace }, world, now))
+    }
+
+    /// The Lease of the controller; an error says that it is unknown.
+    async fn lease(&self, live: &Live) -> Result<Option<Lease>, String> {
+        match live {
+            Live::Cluster(clients) => lease::read_lease(clients, &self.cilium_namespace).await,
+            Live::Files { lease, .. } => (**lease).clone(),
+        }
+    }
+
+    /// The policy of the leader, as far as it is known.
+    async fn policy(&self, live: &Live, world: &World, now: Now) -> Policy {
+        lease::policy(&self.lease(live).await, world, now.wall)
+    }
+
+    /// The policy of the leader in a cluster, as far as it is known.
+    pub(in crate::cli) async fn policy_in(&self, clients: &Clients, world: &World, now: Now) -> Policy {
+        lease::policy(&lease::read_lease(clients, &self.cilium_namespace).await, world, now.wall)
     }
 
     /// Lists the cluster.

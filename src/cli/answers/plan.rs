@@ -18,7 +18,6 @@ use crate::model::names::{NodeName, PoolName, ten_by_number, ten_of};
 use crate::model::plan::Verdict as NodeVerdict;
 use crate::model::pool::RangeState;
 use crate::net::cidr::Cidr;
-use crate::plan::Policy;
 use crate::view::departures::{Departure, When};
 use crate::view::overview::{NodeTotals, Overview, PoolRow, Problem};
 use crate::wire::check;
@@ -102,9 +101,10 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         } else {
             args.cluster.read_before_installation().await
         };
-        let (_, world, now) = read?;
+        let (live, world, now) = read?;
+        let policy = args.cluster.access.policy(&live, &world, now).await;
         if changes.is_empty() {
-            let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
+            let proposal = Proposal::of(world.clone(), policy, now);
             let object = proposed(&proposal);
             args.cluster.print("Plan", fields(object), || {
                 dry_run::lines(&world, &proposal)
@@ -115,7 +115,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
             let waits = !proposal.waiting.is_empty() || !proposal.unselected.is_empty();
             return Ok(if waits { Verdict::Found } else { Verdict::Fine });
         }
-        let outlook = outlook(&world, &changes, Policy::DEFAULT, now)?;
+        let outlook = outlook(&world, &changes, policy, now)?;
         args.cluster.print("Plan", fields(object(&outlook)), || text(&args.cluster, &outlook))?;
         let is_fine = outlook.appearing.is_empty() && outlook.nodes_without_replacement.is_empty();
         Ok(if is_fine { Verdict::Fine } else { Verdict::Found })
