@@ -85,7 +85,7 @@ fn later(before: Vec<NodePlan>, after: Vec<NodePlan>) -> Vec<NodePlan> {
     newest.collect()
 }
 
-/// Decides once for every node, with the reason of each pool that gives it nothing. Each decision counts as in
+/// Decides once for every node. A plan that waits has the reason of each pool that gives its node nothing. Each decision counts as in
 /// progress for the next one. Frozen writes are decided too.
 #[must_use]
 pub fn plan_all(world: &mut World, policy: Policy, now: Now) -> Vec<NodePlan> {
@@ -95,7 +95,11 @@ pub fn plan_all(world: &mut World, policy: Policy, now: Now) -> Vec<NodePlan> {
     world.mark_all();
     let mut plans = Vec::new();
     while let Some(node) = world.next_node().cloned() {
-        let plan = plan::explain(world, &node, policy, now);
+        let mut plan = plan::node(world, &node, policy, now);
+        // The reasons of all pools for all nodes would be too many.
+        if matches!(plan.verdict, Verdict::Wait(_)) || !plan.unmet.is_empty() {
+            plan = plan::explain(world, &node, policy, now);
+        }
         world.begin(&plan, now);
         plans.push(plan);
     }

@@ -112,6 +112,12 @@ fn agent(world: &World, node: &NodeName) -> String {
     }
 }
 
+/// The pools that give no node anything, because they can't be read.
+fn unreadable_pools(world: &World) -> impl Iterator<Item = Refusal> {
+    let unreadable = world.pool_objects().filter(|object| object.pool.is_err());
+    unreadable.map(|object| Refusal { pool: object.name.clone(), family: None, reason: WhyNot::Invalid })
+}
+
 /// Whether one of these waits names a refusal.
 fn names(waits: &[String], refusal: &Refusal) -> bool {
     let named = format!("pool {} ({})", refusal.pool, refusal.reason);
@@ -153,9 +159,10 @@ impl Reason {
             }
             waits.extend(late::of_node(world, plan, listed.now.wall));
             // Those of other pools are in the sentence about the pools of the node.
-            let asked =
-                plan.refusals.iter().filter(|refusal| !matches!(refusal.reason, WhyNot::NotSelected(_)));
-            let asked: Vec<&Refusal> = asked.collect();
+            let of_others =
+                |refusal: &&Refusal| matches!(refusal.reason, WhyNot::NotSelected(_) | WhyNot::Invalid);
+            let asked = plan.refusals.iter().filter(|refusal| !of_others(refusal)).cloned();
+            let asked: Vec<Refusal> = unreadable_pools(world).chain(asked).collect();
             refusals = asked.iter().map(ToString::to_string).collect();
             let further = asked.iter().filter(|refusal| !names(&waits, refusal));
             further_refusals = further.map(ToString::to_string).collect();
