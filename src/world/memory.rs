@@ -133,7 +133,9 @@ pub(super) struct Remembered {
     pub(super) former_carrier: Option<FormerCarrier>,
     /// The agent that was last seen to write its use; `None` if it could not be identified.
     pub(super) use_writer: Option<UseWriter>,
-    /// The agent that was Ready when this process last sent it a usage query.
+    /// The draining blocks that were fenced before the agent last wrote its use, each with the version of its claim.
+    pub(super) fenced_before_use: Box<[(Cidr, Revision)]>,
+    /// The agent that was Ready when this process last sent it a usage query or a fence.
     pub(super) asked: Option<UseWriter>,
     /// The last answer of its agent to a usage query.
     pub(super) answered: Option<Answered>,

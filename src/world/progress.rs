@@ -248,8 +248,10 @@ impl World {
             }
             Write::Withdraw(Withdrawal { node, step, .. }) => {
                 self.remember_of(node).serving.last_patch = Some(now.uptime);
-                if *step == WithdrawalStep::Mark {
-                    self.pace.in_handshake.insert(node.clone());
+                match step {
+                    WithdrawalStep::Fence => self.note_asked(node),
+                    WithdrawalStep::Mark => drop(self.pace.in_handshake.insert(node.clone())),
+                    WithdrawalStep::Confirm | WithdrawalStep::Remove | WithdrawalStep::Clear => {}
                 }
             }
             Write::UpdateClaim(update) => self.note_move(update, now),

@@ -8,12 +8,14 @@ use super::memory::Answered;
 use super::{RunningAgent, World};
 use crate::model::agent::{UseUnknown, UseWriter};
 use crate::model::carrier::Carrier;
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, ClaimState};
 use crate::model::names::NodeName;
 use crate::model::node::CiliumNode;
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
 use crate::publisher;
+use crate::publisher::answer::Drain;
 
 /// The use of an agent is known: it is the use that the carrier shows.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +45,8 @@ impl World {
         }
     }
 
-    /// Whether the answer on the carrier is from the agent that was Ready when this process sent the usage query.
+    /// Whether the answer on the carrier is from the agent that was Ready when this process sent the usage query, or a
+    /// fence, which no query is older than.
     ///
     /// News of the carrier may come later than that of the Pod. So an agent that is Ready now may have answered before
     /// it had restored its pods. If it was known to be Ready when the query was sent, this can't be.
@@ -52,7 +55,19 @@ impl World {
         self.use_of(node).is_ok() && self.has_asked(node)
     }
 
-    /// Whether this process has sent a usage query to the present agent when that was known to be Ready.
+    /// Whether the agent has reported its use since the block of this draining claim was fenced, so that no usage query is
+    /// needed. The same holds for the agent as for an answer.
+    ///
+    /// An agent writes its use onto a copy of the version that its write replaces, and collects the use after it has made
+    /// this copy (`docs/cilium.md`, Owners). So it had seen the fence that this version shows.
+    #[must_use]
+    pub fn reported_since_fence(&self, claim: &Claim) -> bool {
+        let fenced = self.remembered(&claim.node).map(|remembered| &remembered.fenced_before_use);
+        self.answer_counts(&claim.node)
+            && fenced.is_some_and(|fenced| fenced.contains(&(claim.cidr, claim.revision)))
+    }
+
+    /// Whether this process has sent a usage query or a fence to the present agent when that was known to be Ready.
     fn has_asked(&self, node: &NodeName) -> bool {
         let asked = self.remembered(node).and_then(|remembered| remembered.asked.as_ref());
         asked.is_some() && asked == self.askable(node).as_ref()
@@ -63,7 +78,7 @@ impl World {
         Some(writer(self.carrier(node)?, self.agent_on(node).ok()?))
     }
 
-    /// A usage query is about to be sent to the agent of a node.
+    /// A usage query or a fence is about to be sent to the agent of a node.
     pub(super) fn note_asked(&mut self, node: &NodeName) {
         let asked = self.askable(node);
         self.remember_of(node).asked = asked;
@@ -113,8 +128,23 @@ impl World {
         let Some(now) = self.cilium_node(&before.name).map(Carrier::CiliumNode) else { return };
         if self.reader_of(&before.name).wrote_use(Carrier::CiliumNode(before), now) {
             let use_writer = self.agent_on(&before.name).ok().map(|agent| writer(now, agent));
-            self.remember_of(&before.name).use_writer = use_writer;
+            let fenced_before_use = self.fenced_on(before);
+            let remembered = self.remember_of(&before.name);
+            (remembered.use_writer, remembered.fenced_before_use) = (use_writer, fenced_before_use);
         }
+    }
+
+    /// The draining blocks that this version of a CiliumNode shows as fenced, each with the version of its claim. Its
+    /// claim drained before it, so no replica has removed the fence since.
+    fn fenced_on(&self, cilium_node: &CiliumNode) -> Box<[(Cidr, Revision)]> {
+        let reader = self.reader_of(&cilium_node.name);
+        let is_fenced = |claim: &&Claim| {
+            matches!(claim.state, ClaimState::Draining(_))
+                && claim.revision <= cilium_node.revision
+                && matches!(reader.drain(Carrier::CiliumNode(cilium_node), claim), Drain::Closed(_))
+        };
+        let claims = self.claims_of(&cilium_node.name).map(|known| &known.claim);
+        claims.filter(is_fenced).map(|claim| (claim.cidr, claim.revision)).collect()
     }
 }
 

@@ -133,7 +133,7 @@ impl<'a> Subject<'a> {
         for (claim, drain) in self.draining() {
             match drain {
                 Drain::Open => open.push(claim.cidr),
-                Drain::Closed(used) if used.is_empty() => empty.push(claim.cidr),
+                Drain::Closed(used) if used.is_empty() => empty.push(claim),
                 Drain::Asked => draft.note_lasting(TimedState::AgentAwaited),
                 Drain::Consented => consented.push(claim),
                 // Its pods must end first.
@@ -176,30 +176,38 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Asks the agent to release fenced blocks that are unused. A usage query confirms that first; then each address
-    /// is asked for.
-    fn mark(&self, draft: &mut Draft, empty: &[Cidr]) -> Step {
+    /// Asks the agent to release fenced blocks that are unused. A report of its use after the fence, or else the answer to
+    /// a usage query, confirms that first; then each address is asked for.
+    fn mark(&self, draft: &mut Draft, empty: &[&Claim]) -> Step {
         let is_full = self.world.n_in_handshake() >= draft.policy.reclaim.at_once;
         if is_full && !self.world.is_in_handshake(&self.node.name) {
             draft.wake_at(draft.now.uptime + TURN);
             return NEXT;
         }
-        if !self.answer_is_needed() {
-            return match self.publisher.usage_query(self.carrier) {
-                QueryState::Possible(_) => self.send_query(draft),
-                QueryState::Open(_) => self.query_after_silence(draft),
+        let confirmed: Vec<Cidr> = if self.answer_is_needed() {
+            empty.iter().map(|claim| claim.cidr).collect()
+        } else {
+            match self.publisher.usage_query(self.carrier) {
+                QueryState::Possible(_) => {}
+                QueryState::Open(_) => return self.query_after_silence(draft),
                 // It is cleared, because it is not an answer of the known agent.
-                QueryState::Answered(_) | QueryState::None => NEXT,
-            };
+                QueryState::Answered(_) | QueryState::None => return NEXT,
+            }
+            let reported = empty.iter().filter(|claim| self.world.reported_since_fence(claim));
+            reported.map(|claim| claim.cidr).collect()
+        };
+        if confirmed.is_empty() {
+            return self.send_query(draft);
         }
         let Some(pods) = self.look(draft)? else { return NEXT };
-        let free: Vec<Cidr> = empty.iter().copied().filter(|block| !pods.use_any_of(*block)).collect();
+        let free: Vec<Cidr> = confirmed.into_iter().filter(|block| !pods.use_any_of(*block)).collect();
         if free.is_empty() {
-            // The answer omits a pod that has an address. The query is repeated later.
+            // The agent omits a pod that has an address. It is asked, now or again.
             draft.wake_at(draft.now.uptime + draft.policy.query_interval);
             return match self.publisher.usage_query(self.carrier) {
                 QueryState::Answered(clear) => self.send(draft, clear),
-                QueryState::Possible(_) | QueryState::Open(_) | QueryState::None => REST,
+                QueryState::Possible(_) => self.send_query(draft),
+                QueryState::Open(_) | QueryState::None => REST,
             };
         }
         self.withdraw(draft, WithdrawalStep::Mark, &free)
