@@ -12,6 +12,7 @@ use clap::CommandFactory as _;
 use regex::Regex;
 
 use crate::cli::Command;
+use crate::model::availability::Availability;
 use crate::model::claim::Reason;
 use crate::model::finding::FindingKind;
 use crate::model::status::ConditionReason;
@@ -127,6 +128,16 @@ fn every_condition_has_an_entry() {
         let first = format!("`{condition}` is {}. ", if reason.holds() { "True" } else { "False" });
         assert!(reasons[name].starts_with(&first), "{name}: {first}");
     }
+}
+
+/// The page about the condition of Nodes has its reasons, each with the status.
+#[test]
+fn every_reason_of_the_node_condition_has_an_entry() {
+    let page = include_str!("../docs/how-to/node-condition.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let rows: Vec<(&str, &str)> =
+        rows.filter_map(|(reason, rest)| Some((reason, rest.split_once(" | ")?.0))).collect();
+    assert_eq!(rows, Availability::ALL.map(|reason| (reason.as_str(), reason.status())));
 }
 
 #[test]

@@ -79,6 +79,8 @@ type Ended = anyhow::Result<(Answer, Seen)>;
 enum Part {
     Object,
     Status,
+    /// The status, by a strategic merge patch, which adds to lists.
+    Conditions,
 }
 
 impl Executor {
@@ -112,6 +114,7 @@ impl Executor {
             }
             Write::PoolFinalizers(write) => self.set_pool_finalizers(write, settling).await,
             Write::ClaimStatus(write) => self.write_claim_status(write, settling).await,
+            Write::NodeCondition(write) => self.write_node_condition(write, settling).await,
             Write::PodIpPool(write) => self.write_pod_ip_pool(write).await,
             Write::Frr(write) => self.write_frr(write).await,
         }
@@ -160,10 +163,11 @@ impl Executor {
 
     async fn patch<W: Wire>(&self, name: &str, part: Part, patch: Value) -> Attempt<Object> {
         let api: Api<Watched<W>> = Api::all(self.clients.writes.clone());
-        let patch = Patch::Merge(patch);
+        let params = patch_params();
         let patched = match part {
-            Part::Object => self.attempt(api.patch(name, &patch_params(), &patch)).await,
-            Part::Status => self.attempt(api.patch_status(name, &patch_params(), &patch)).await,
+            Part::Object => self.attempt(api.patch(name, &params, &Patch::Merge(patch))).await,
+            Part::Status => self.attempt(api.patch_status(name, &params, &Patch::Merge(patch))).await,
+            Part::Conditions => self.attempt(api.patch_status(name, &params, &Patch::Strategic(patch))).await,
         };
         patched.map(Watched::into_object)
     }

@@ -61,6 +61,7 @@ fn rights_for(write: &Write) -> Vec<Right> {
             Target::CiliumNode(_)
             | Target::Claim(_)
             | Target::Pool(_)
+            | Target::NodeCondition(_)
             | Target::PodIpPool(_)
             | Target::Frr(_)
             | Target::ClaimsOf(_)
@@ -77,6 +78,7 @@ fn rights_for(write: &Write) -> Vec<Right> {
         Write::PoolStatus(_) => vec![status(Pools::GROUP, Pools::PLURAL)],
         Write::PoolFinalizers(_) => vec![right("patch", Pools::GROUP, Pools::PLURAL)],
         Write::ClaimStatus(_) => vec![status(Claims::GROUP, Claims::PLURAL)],
+        Write::NodeCondition(_) => vec![status(Nodes::GROUP, Nodes::PLURAL)],
         Write::PodIpPool(write) => {
             let verb = if write.on.is_some() { "patch" } else { "create" };
             vec![right(verb, cilium_group::GROUP, pod_ip_pool::PLURAL)]

@@ -39,7 +39,7 @@ use crate::model::gobgp::RibRequest;
 use crate::model::kind::Kind;
 use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
-use crate::model::request::Request;
+use crate::model::request::{Request, Write};
 use crate::plan::{self, ScalingPolicy};
 use crate::publisher::mode::Mode;
 use crate::telemetry::metrics::{Decision, RequestKind};
@@ -254,7 +254,9 @@ impl Loop {
             // Without a place the answer to a write comes first.
             let routes_at = self.world.next_look_at_routes().filter(|_| self.has_place());
             let turn_at = self.pacing.next_turn().filter(|_| self.has_place());
-            let wake = self.world.next_wake().into_iter().chain(routes_at).chain(turn_at).min();
+            let condition_at = self.world.next_condition_at().filter(|_| self.has_place());
+            let wakes = [self.world.next_wake(), routes_at, turn_at, condition_at];
+            let wake = wakes.into_iter().flatten().min();
             let wake = wake.map(|at| at.saturating_sub(self.clock.now().uptime));
             tokio::select! {
                 biased;
@@ -373,7 +375,7 @@ impl Loop {
         self.reporter.readiness(&self.world);
     }
 
-    /// Decides for one node after another, then for the pools, as long as a write can start at once.
+    /// Decides for one node after another, then for the pools, then for the conditions of Nodes, as long as a write can start at once.
     fn decide(&mut self) {
         let unconfirmed = self.world.unconfirmed();
         self.world.begin_confirming(&unconfirmed, self.clock.now());
@@ -403,6 +405,12 @@ impl Loop {
             self.world.begin_status(&pool, &status, now);
             self.reporter.metrics().decided(Decision::Pool, self.clock.since(now));
             self.send(status.into_writes().into_iter().map(Request::from));
+        }
+        while self.has_place()
+            && let Some(write) = plan::next_condition(&self.world, self.clock.now())
+        {
+            self.world.begin_condition(&write, self.clock.now());
+            self.send([Write::NodeCondition(write).into()]);
         }
         if self.has_place() && self.world.is_to_look_at_routes(self.clock.now()) {
             self.decide_routes();

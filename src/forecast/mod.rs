@@ -134,6 +134,7 @@ fn answer(world: &mut World, request: &Request, now: Now) -> bool {
             | Write::PoolStatus(_)
             | Write::PoolFinalizers(_)
             | Write::ClaimStatus(_)
+            | Write::NodeCondition(_)
             | Write::PodIpPool(_)
             | Write::Frr(_),
         )

@@ -87,8 +87,8 @@ fn moves_addresses(write: &Write) -> bool {
         | Write::PodIpPool(_)
         // No node needs another route while no address moves.
         | Write::Frr(_) => true,
-        // It reports the freeze.
-        Write::PoolStatus(_) => false,
+        // It reports the freeze, or the use of the addresses that a node has.
+        Write::PoolStatus(_) | Write::NodeCondition(_) => false,
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod address_class;
 pub mod agent;
+pub mod availability;
 pub mod backoff;
 pub mod carrier;
 pub mod cilium_version;

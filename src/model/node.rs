@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::availability::Availability;
 use super::crd::CrdFields;
 use super::multi_pool::PoolsFields;
 use super::names::{NodeName, Uid};
@@ -55,6 +56,9 @@ pub struct Node {
     /// The uid of the CiliumNode that gets blocks although its agent ran in another mode of Cilium: a person's word in
     /// [`IGNORE_FORMER_MODE`].
     pub former_mode_ignored: Option<Uid>,
+    /// The verdict that its condition [`NODE_CONDITION`](super::availability::NODE_CONDITION) shows; `None` without a
+    /// condition that this controller can have written.
+    pub availability: Option<Availability>,
 }
 
 /// The annotation of a Node by which a person lets it get blocks although its agent ran in another mode of Cilium, with
@@ -86,6 +90,7 @@ impl Node {
             annotated: Vec::new(),
             malformed_annotations: Vec::new(),
             former_mode_ignored: None,
+            availability: None,
         }
     }
 

@@ -175,6 +175,8 @@ impl Write {
                 *found.uid() == withdrawal.uid && withdrawal.change.is_shown_by(found, &[])
             }),
             Self::PodIpPool(write) => matches!(found, Seen::PodIpPool(found) if write.is_shown_by(found)),
+            Self::NodeCondition(write) => matches!(found, Seen::PatchedNode(found)
+                if found.uid == write.uid && found.availability == Some(write.availability)),
             Self::Frr(write) => matches!(found, Seen::Frr(found) if write.is_shown_by(found)),
             Self::BumpVersion(_)
             | Self::UsageQuery(_)
@@ -218,7 +220,7 @@ impl Write {
             Self::Frr(write) if matches!(write.change, FrrChange::Delete { .. }) => {
                 matches!(found, Seen::Deleted(_))
             }
-            Self::PodIpPool(_) | Self::Frr(_) => self.took_effect_in(found),
+            Self::PodIpPool(_) | Self::NodeCondition(_) | Self::Frr(_) => self.took_effect_in(found),
             Self::PoolStatus(write) => matches!(found, Seen::Pool(later)
                 if later.revision > write.revision && later.status == write.status),
             Self::PoolFinalizers(write) => matches!(found, Seen::Pool(later)

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::address_class::AddressClass;
+use super::availability::Availability;
 use super::counted::counted;
 use super::finding::Finding;
 use super::gobgp::RibRequest;
@@ -77,6 +78,8 @@ pub struct NodePlan {
     pub lasting: BTreeSet<TimedState>,
     /// Whether too many blocks started draining within a minute, so that no more may.
     pub too_many_drains: bool,
+    /// Whether the node can give addresses to pods; `None` if that is not known now, or not written.
+    pub availability: Option<Availability>,
     /// The rows of the table of claims that apply, each with the block of its claim.
     pub rules: Vec<(Cidr, Rule)>,
 }

@@ -15,8 +15,9 @@ mod display;
 mod writes;
 
 pub use writes::{
-    BumpVersion, ClaimChange, ClaimStatusWrite, ClaimUpdate, NewCiliumNode, NewClaim, PodIpPoolWrite,
-    PoolFinalizersWrite, PoolStatusWrite, Publication, QueryStep, UsageQuery, Withdrawal, WithdrawalStep,
+    BumpVersion, ClaimChange, ClaimStatusWrite, ClaimUpdate, NewCiliumNode, NewClaim, NodeConditionWrite,
+    PodIpPoolWrite, PoolFinalizersWrite, PoolStatusWrite, Publication, QueryStep, UsageQuery, Withdrawal,
+    WithdrawalStep,
 };
 
 /// A request to the API server. It has one [`Target`], and its [`Outcome`](super::outcome::Outcome) contains it.
@@ -66,6 +67,8 @@ pub enum Write {
     PoolFinalizers(PoolFinalizersWrite),
     /// Write the status of a claim.
     ClaimStatus(ClaimStatusWrite),
+    /// Write the condition of a Node.
+    NodeCondition(NodeConditionWrite),
     /// Create a CiliumPodIPPool, or add its missing parts.
     PodIpPool(PodIpPoolWrite),
     /// Create, replace or delete an FRRConfiguration.
@@ -95,6 +98,8 @@ pub enum Target {
     ClaimsOf(NodeName),
     /// A Node.
     Node(NodeName),
+    /// The condition of a Node.
+    NodeCondition(NodeName),
     /// The Pods of one node, being read.
     PodsOf(NodeName),
     /// A NodeIPPool.
@@ -112,7 +117,7 @@ impl Target {
         match self {
             Self::Claim(cidr) => (Kind::Claim.into(), block_name(*cidr)),
             Self::CiliumNode(node) => (Kind::CiliumNode.into(), node.to_string()),
-            Self::ClaimsOf(node) | Self::Node(node) | Self::PodsOf(node) => {
+            Self::ClaimsOf(node) | Self::Node(node) | Self::NodeCondition(node) | Self::PodsOf(node) => {
                 (Kind::Node.into(), node.to_string())
             }
             Self::Pool(pool) => (Kind::Pool.into(), pool.to_string()),
@@ -124,7 +129,7 @@ impl Target {
     /// The word for the object in a line of text.
     const fn word(&self) -> &'static str {
         match self {
-            Self::Node(_) | Self::ClaimsOf(_) | Self::PodsOf(_) => "node",
+            Self::Node(_) | Self::NodeCondition(_) | Self::ClaimsOf(_) | Self::PodsOf(_) => "node",
             Self::CiliumNode(_) => "ciliumnode",
             Self::Claim(_) => "claim",
             Self::Pool(_) => "pool",
@@ -215,6 +220,7 @@ impl Write {
             Self::PoolStatus(write) => Target::Pool(write.pool.clone()),
             Self::PoolFinalizers(write) => Target::Pool(write.pool.clone()),
             Self::ClaimStatus(write) => Target::Claim(write.cidr),
+            Self::NodeCondition(write) => Target::NodeCondition(write.node.clone()),
             Self::PodIpPool(write) => Target::PodIpPool(write.name.clone()),
             Self::Frr(write) => Target::Frr(write.name.clone()),
         }
@@ -231,10 +237,11 @@ impl Write {
             Self::UsageQuery(query) => Some(&query.node),
             Self::Withdraw(withdrawal) => Some(&withdrawal.node),
             Self::CreateCiliumNode(new) => Some(&new.node),
-            // No node waits for its routes.
+            // No node waits for its routes or for its condition.
             Self::PoolStatus(_)
             | Self::PoolFinalizers(_)
             | Self::ClaimStatus(_)
+            | Self::NodeCondition(_)
             | Self::PodIpPool(_)
             | Self::Frr(_) => None,
         }
@@ -246,7 +253,7 @@ impl Write {
         let verb = match self {
             Self::CreateClaim(_) | Self::CreateCiliumNode(_) => "create",
             Self::UpdateClaim(update) if update.change == ClaimChange::Delete => "delete",
-            Self::PoolStatus(_) | Self::ClaimStatus(_) => "patch the status of",
+            Self::PoolStatus(_) | Self::ClaimStatus(_) | Self::NodeCondition(_) => "patch the status of",
             Self::UsageQuery(UsageQuery { change, .. }) | Self::Withdraw(Withdrawal { change, .. })
                 if change.is_of_status() =>
             {
@@ -278,6 +285,7 @@ impl Write {
             | Self::UsageQuery(_)
             | Self::Withdraw(_)
             | Self::CreateCiliumNode(_)
+            | Self::NodeCondition(_)
             | Self::Frr(_) => None,
         }
     }

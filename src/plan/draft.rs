@@ -180,6 +180,7 @@ impl Draft {
             routes: self.routes,
             coverage: self.coverage,
             too_many_drains: self.too_many_drains,
+            availability: None,
             rules: self.rules,
             lasting: self.lasting,
         }

@@ -20,11 +20,13 @@
 //!   `agent_version`;
 //! - how blocks leave: `drain`, `released_by_agent`, `abandoned`, `withdrawal`.
 //!
-//! `stopped_requests` drops the requests that a freeze or a standby stops. `reasons` says why a pool gives nothing. [`mod@pool`] is the
-//! plan of one pool, and `pod_ip_pools` that of Cilium's own object of its name.
+//! `stopped_requests` drops the requests that a freeze or a standby stops. `availability` says whether a node can give
+//! addresses to pods. `reasons` says why a pool gives nothing. [`mod@pool`] is the plan of one pool, and `pod_ip_pools`
+//! that of Cilium's own object of its name.
 
 mod abandoned;
 mod agent_version;
+mod availability;
 mod claims;
 mod draft;
 mod drain;
@@ -55,11 +57,12 @@ mod subject;
 mod tests;
 mod withdrawal;
 
+pub use availability::next_condition;
 #[cfg(test)]
 pub use claims::table;
 pub use claims::when;
 pub use node::{explain, node, still_lacks_pool};
-pub use policy::{CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy};
+pub use policy::{CiliumNodeOrigin, GrowthProof, NodeConditions, PodIpPoolOrigin, Policy, ReclaimPolicy};
 pub use pool::pool;
 pub use publication::starts_or_restores;
 pub use reasons::{why_no_block, why_no_pool};

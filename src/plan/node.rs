@@ -3,10 +3,11 @@
 
 use std::ops::ControlFlow;
 
+use super::availability::availability;
 use super::draft::{Detail, Draft, End, NEXT, Step, act, act_now};
 use super::facts::Facts;
 use super::needs::unmet;
-use super::policy::{CiliumNodeOrigin, Policy};
+use super::policy::{CiliumNodeOrigin, NodeConditions, Policy};
 use super::subject::Subject;
 use super::{claims, publication, reasons, recreation, stopped_requests};
 use crate::model::agent::NoAgent;
@@ -37,7 +38,7 @@ pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> Node
 /// The needs of the node come first. If it needs nothing, claims that lost our finalizer get it back. Another writer
 /// may remove the finalizer again and again, and that must not keep a node from its blocks.
 fn decide(world: &World, mut draft: Draft) -> NodePlan {
-    let (name, now) = (draft.node.clone(), draft.now);
+    let (name, now, policy) = (draft.node.clone(), draft.now, draft.policy);
     let last = steps(world, &name, &mut draft);
     let mut plan = draft.finish(last);
     let may_write = plan.saw_everything() && !matches!(plan.verdict, Verdict::Wait(Wait::Readable(_)));
@@ -46,6 +47,9 @@ fn decide(world: &World, mut draft: Draft) -> NodePlan {
         if !restored.is_empty() {
             plan.verdict = Verdict::Act(restored);
         }
+    }
+    if policy.node_conditions == NodeConditions::Written {
+        plan.availability = availability(world, &plan);
     }
     plan
 }

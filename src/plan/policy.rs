@@ -24,6 +24,8 @@ pub struct Policy {
     pub pod_ip_pools: PodIpPoolOrigin,
     /// How blocks are reclaimed from nodes that still exist.
     pub reclaim: ReclaimPolicy,
+    /// Whether the condition of each Node is written.
+    pub node_conditions: NodeConditions,
     /// Which report of an agent lets its node grow, in modes whose agents report their use.
     pub growth: GrowthProof,
 }
@@ -39,6 +41,7 @@ impl Policy {
         cilium_nodes: CiliumNodeOrigin::Agent,
         pod_ip_pools: PodIpPoolOrigin::Administrator,
         reclaim: ReclaimPolicy::DEFAULT,
+        node_conditions: NodeConditions::Off,
         growth: GrowthProof::Listed,
     };
 
@@ -81,6 +84,15 @@ pub struct ReclaimPolicy {
 impl ReclaimPolicy {
     /// The values that apply unless the command line says otherwise.
     pub const DEFAULT: Self = Self { unknown_agents: false, at_once: 20, per_minute: 120 };
+}
+
+/// Whether each Node gets a condition that says whether the node can give addresses to pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeConditions {
+    /// None does.
+    Off,
+    /// Each does.
+    Written,
 }
 
 /// Who creates the CiliumNode of a node.

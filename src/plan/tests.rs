@@ -1,6 +1,7 @@
 //! Tests of decisions as text: a small cluster goes in, and what to do for one node comes out.
 
 mod annotations;
+mod availability;
 mod cluster_pool;
 mod drain;
 mod first_publication;

@@ -112,6 +112,7 @@ pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
         | Write::PoolStatus(_)
         | Write::PoolFinalizers(_)
         | Write::ClaimStatus(_)
+        | Write::NodeCondition(_)
         | Write::PodIpPool(_)
         | Write::Frr(_) => None,
     }

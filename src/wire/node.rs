@@ -1,19 +1,23 @@
-//! The Node on the wire: labels, keys of taints, addresses, podCIDRs and the annotations that take their place, and nothing else of it.
+//! The Node on the wire: labels, keys of taints, addresses, podCIDRs, the annotations that take their place, the
+//! condition of this controller, and nothing else of it.
 //!
 //! Addresses that are no IP addresses are skipped. A podCIDR that is no CIDR is reported. `carrier_patch` makes the
-//! patches of Nodes, in the mode in which they carry blocks.
+//! patches of Nodes in the mode in which they carry blocks.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::precondition::bound_to;
 use super::watched::{Meta, Wire, read_cidrs};
+use crate::model::availability::{Availability, NODE_CONDITION};
 use crate::model::kind::Kind;
 use crate::model::node::{
     AddressKind, Annotated, IGNORE_FORMER_MODE, Malformed, Node, NodeAddress, POD_CIDR_ANNOTATIONS,
 };
 use crate::model::observation::Object;
+use crate::model::request::NodeConditionWrite;
 use crate::model::revision::{Core, Revision};
 use crate::net::cidr::{Cidr, Family};
 
@@ -42,7 +46,8 @@ impl Wire for Nodes {
 
     fn read(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Object, String> {
         let wire: WireNode = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        let addresses = wire.status.and_then(|status| status.addresses).unwrap_or_default();
+        let status = wire.status.unwrap_or_default();
+        let addresses = status.addresses.unwrap_or_default();
         let mut annotations = wire.metadata.annotations.unwrap_or_default();
         let spec = wire.spec.unwrap_or_default();
         let taints = spec.taints.unwrap_or_default();
@@ -73,6 +78,7 @@ impl Wire for Nodes {
             annotated,
             malformed_annotations,
             former_mode_ignored: annotations.remove(IGNORE_FORMER_MODE).map(Into::into),
+            availability: read_availability(&status.conditions.unwrap_or_default()),
         }))
     }
 }
@@ -89,6 +95,29 @@ pub(super) const fn name_of(kind: AddressKind) -> Option<&'static str> {
 fn read_kind(text: &str) -> AddressKind {
     let kinds = [AddressKind::Internal, AddressKind::External];
     kinds.into_iter().find(|kind| name_of(*kind) == Some(text)).unwrap_or(AddressKind::Other)
+}
+
+fn read_availability(conditions: &[WireNodeCondition]) -> Option<Availability> {
+    let shown = conditions.iter().find(|condition| condition.kind == NODE_CONDITION)?;
+    Availability::read(&shown.status, &shown.reason)
+}
+
+/// The condition of a Node as a strategic merge patch of its status. Such a patch leaves the other conditions as they
+/// are, which a merge patch would replace.
+#[must_use]
+pub fn condition_patch(write: &NodeConditionWrite) -> Value {
+    let availability = write.availability;
+    let mut condition = json!({
+        "type": NODE_CONDITION,
+        "status": availability.status(),
+        "reason": availability.as_str(),
+        "message": availability.message(),
+        "lastHeartbeatTime": write.at.to_string(),
+    });
+    if let Some(transition) = write.transition {
+        condition["lastTransitionTime"] = transition.to_string().into();
+    }
+    bound_to(&write.uid, write.revision, json!({ "status": { "conditions": [condition] } }))
 }
 
 /// The pod CIDRs in annotations. A text in unusual form occupies the range that it means, and is reported as well.
@@ -135,9 +164,20 @@ struct WireTaint {
     key: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct WireNodeStatus {
     addresses: Option<Vec<WireNodeAddress>>,
+    conditions: Option<Vec<WireNodeCondition>>,
+}
+
+#[derive(Deserialize)]
+struct WireNodeCondition {
+    #[serde(default, rename = "type")]
+    kind: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    reason: String,
 }
 
 #[derive(Deserialize)]

@@ -198,6 +198,7 @@ impl World {
             | Target::Node(_)
             | Target::PodsOf(_)
             | Target::Pool(_)
+            | Target::NodeCondition(_)
             | Target::PodIpPool(_)
             | Target::Frr(_) => {}
         }

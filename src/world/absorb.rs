@@ -126,6 +126,9 @@ impl World {
         let name = node.name.clone();
         if let Some(entry) = self.entries.get_mut(&name) {
             entry.remembered.presence = None;
+            if entry.node.as_ref().is_some_and(|before| before.uid != node.uid) {
+                entry.remembered.serving.availability = None;
+            }
         }
         let own_before = self.node(&name).map(addresses_of).unwrap_or_default();
         self.set_own_addresses(Kind::Node, &name, &own_before, &addresses_of(&node));

@@ -175,6 +175,7 @@ impl World {
             | Target::PodsOf(_)
             | Target::Frr(_)
             | Target::Pool(_) => {}
+            Target::NodeCondition(node) => self.revisit_condition(node),
         }
     }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::pause::{LONGEST, Pause};
+use crate::model::availability::Availability;
 use crate::model::frr::FrrWrite;
 use crate::model::names::{NodeName, Uid};
 use crate::model::outcome::Effect;
@@ -68,6 +69,7 @@ enum Content {
     Status(Box<PoolStatus>),
     Finalizers(Vec<String>),
     ClaimStatus(Box<ClaimStatus>),
+    Condition(Availability),
     PodIpPool(BTreeMap<Family, PodIpRanges>),
     Frr(Box<FrrWrite>),
 }
@@ -96,6 +98,7 @@ impl Content {
                 Self::Finalizers(finalizers.clone())
             }
             Write::ClaimStatus(write) => Self::ClaimStatus(Box::new(write.status.clone())),
+            Write::NodeCondition(write) => Self::Condition(write.availability),
             Write::PodIpPool(write) => Self::PodIpPool(write.families.clone()),
             Write::Frr(write) => Self::Frr(Box::new(write.clone())),
         }

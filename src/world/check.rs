@@ -94,6 +94,9 @@ pub enum Memory {
     /// How long it waits because its writes are not applied.
     #[error("a pause")]
     Pause,
+    /// The next write of its condition.
+    #[error("its condition")]
+    Condition,
     /// A write of it that fails.
     #[error("a failure")]
     Failure,
@@ -222,6 +225,7 @@ impl World {
             self.waiting.nodes().chain(self.waiting.passive_waiters()).map(|node| (node, Memory::Waiting)),
         );
         memories.extend(self.agenda.nodes_to_wake().map(|node| (node, Memory::Wake)));
+        memories.extend(self.conditions.nodes().map(|node| (node, Memory::Condition)));
         memories.extend(self.failing_nodes().map(|node| (node, Memory::Failure)));
         memories.retain(|(node, _)| self.is_gone(node));
         let orphans = self

@@ -33,6 +33,7 @@ impl World {
                     pools.extend(self.pools_of(node).map(|pool| pool.name.clone()));
                     nodes.insert(node.clone());
                 }
+                Waiter::Condition(node) => drop(nodes.insert(node.clone())),
                 Waiter::Pool(pool) => drop(pools.insert(pool.clone())),
             }
         }
@@ -67,11 +68,12 @@ impl World {
         sent: Duration,
         now: Now,
     ) -> Next {
-        let waiter = match (write.node(), write.pool()) {
-            (Some(node), _) => Waiter::Node(node.clone()),
-            (None, Some(pool)) if self.pools.contains_key(pool) => Waiter::Pool(pool.clone()),
+        let waiter = match (write, write.node(), write.pool()) {
+            (Write::NodeCondition(write), ..) => Waiter::Condition(write.node.clone()),
+            (_, Some(node), _) => Waiter::Node(node.clone()),
+            (_, None, Some(pool)) if self.pools.contains_key(pool) => Waiter::Pool(pool.clone()),
             // Routes have refusals of their own (`frr`).
-            (None, _) => return Next::Own,
+            (_, None, _) => return Next::Own,
         };
         if took_effect || *answer == Answer::Done {
             let released = self.failures.succeeded(&waiter, write);
@@ -104,6 +106,7 @@ impl World {
     pub(super) fn mark_waiter(&mut self, waiter: &Waiter) {
         match waiter {
             Waiter::Node(node) => self.mark(node),
+            Waiter::Condition(node) => self.revisit_condition(node),
             Waiter::Pool(pool) => self.agenda.mark_pool(pool),
         }
     }
@@ -113,7 +116,7 @@ impl World {
         match waiter {
             Waiter::Node(node) => self.mark_pools_of(node),
             Waiter::Pool(pool) if self.pools.contains_key(pool) => self.agenda.mark_pool(pool),
-            Waiter::Pool(_) => {}
+            Waiter::Pool(_) | Waiter::Condition(_) => {}
         }
     }
 
@@ -128,7 +131,7 @@ impl World {
 
     pub(super) fn failing_nodes(&self) -> impl Iterator<Item = &NodeName> {
         self.failures.waiters().filter_map(|waiter| match waiter {
-            Waiter::Node(node) => Some(node),
+            Waiter::Node(node) | Waiter::Condition(node) => Some(node),
             Waiter::Pool(_) => None,
         })
     }
@@ -136,7 +139,7 @@ impl World {
     pub(super) fn failing_pools(&self) -> impl Iterator<Item = &PoolName> {
         self.failures.waiters().filter_map(|waiter| match waiter {
             Waiter::Pool(pool) => Some(pool),
-            Waiter::Node(_) => None,
+            Waiter::Node(_) | Waiter::Condition(_) => None,
         })
     }
 }

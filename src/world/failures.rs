@@ -29,6 +29,8 @@ const MAX_CAUSES: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Waiter {
     Node(NodeName),
+    /// The condition of a Node. Its node waits for nothing.
+    Condition(NodeName),
     Pool(PoolName),
 }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::World;
 use super::agenda::Agenda;
 use super::agents::Agents;
+use super::conditions::Conditions;
 use super::definitions::Definitions;
 use super::failures::Failures;
 use super::node_configs::NodeConfigs;
@@ -181,6 +182,7 @@ impl Gathering {
             waiting: Waiting::default(),
             contradiction: None,
             definitions: self.definitions,
+            conditions: Conditions::default(),
             pace: Pace::default(),
             exporter: None,
             looks: RouteSchedule::default(),

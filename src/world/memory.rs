@@ -10,6 +10,7 @@ use super::applied::Writes;
 use super::pause::Pause;
 use crate::model::address_class::AddressClass;
 use crate::model::agent::{PodSnapshot, UseWriter};
+use crate::model::availability::Availability;
 use crate::model::carrier::FormerCarrier;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::names::{NodeName, PoolName, Uid};
@@ -63,6 +64,8 @@ pub struct NodeProgress {
     pub last_query: Option<Duration>,
     /// The blocks that it asks for and can't get.
     pub unmet: BTreeSet<Unmet>,
+    /// The last verdict whether it can give addresses to pods.
+    pub availability: Option<Availability>,
     /// Since when it has had unmet requests.
     pub waits_since: Option<Duration>,
 }

@@ -15,8 +15,10 @@ mod agenda;
 mod agents;
 mod answers;
 mod applied;
+mod availability;
 mod beside_claims;
 pub mod check;
+mod conditions;
 mod definitions;
 mod dependents;
 pub mod exporter;
@@ -73,6 +75,7 @@ use agenda::{Agenda, Place, Turn};
 use agents::Agents;
 pub use agents::RunningAgent;
 use applied::Writes;
+use conditions::Conditions;
 use definitions::Definitions;
 use exporter::Exporter;
 use failures::{Failures, Waiter};
@@ -152,6 +155,8 @@ pub struct World {
     speakers: Speakers,
     /// The definitions of pools and claims.
     definitions: Definitions,
+    /// The conditions of Nodes that must be written.
+    conditions: Conditions,
     /// How fast blocks are reclaimed.
     pace: Pace,
     /// The mode of Cilium in which this process writes, or has written.

@@ -102,6 +102,7 @@ impl World {
             self.mark_waiter(&waiter);
         }
         self.look_on(now.uptime);
+        self.advance_conditions(now.uptime);
     }
 
     /// A decision for a node has been made and is being carried out.
@@ -134,6 +135,7 @@ impl World {
             self.pace.stopped.get_or_insert(now.uptime);
         }
         self.note_waiting(plan);
+        self.note_availability(plan);
         self.forget_if_gone(&plan.node);
         self.mark_pools_of(&plan.node);
     }
@@ -259,6 +261,7 @@ impl World {
             | Write::PoolStatus(_)
             | Write::PoolFinalizers(_)
             | Write::ClaimStatus(_)
+            | Write::NodeCondition(_)
             | Write::PodIpPool(_)
             | Write::Frr(_) => {}
         }
@@ -332,7 +335,9 @@ impl World {
             self.entries.remove(node);
             self.agenda.forget_node(node);
             self.waiting.forget(node);
+            self.conditions.forget(node);
             self.forget_failures(&Waiter::Node(node.clone()));
+            self.forget_failures(&Waiter::Condition(node.clone()));
         }
     }
 

@@ -10,7 +10,7 @@ mod admission;
 mod alerts;
 mod chart;
 mod dashboard;
-mod helm;
+pub(crate) mod helm;
 mod image;
 mod monitoring;
 mod queries;

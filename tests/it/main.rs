@@ -50,6 +50,7 @@ mod mode;
 mod models;
 mod multi_pool;
 mod mutants;
+mod node_condition;
 mod node_configs;
 mod one_bad_node;
 mod operator;

@@ -17,7 +17,7 @@ use crate::model::cilium_version::CiliumVersion;
 use crate::model::startup_taint;
 use crate::net::cidr::Family;
 use crate::plan::{
-    CiliumNodeOrigin, GrowthProof, PodIpPoolOrigin, Policy, ReclaimPolicy, ScalingPolicy, SetLimits,
+    CiliumNodeOrigin, GrowthProof, NodeConditions, PodIpPoolOrigin, Policy, ReclaimPolicy, ScalingPolicy, SetLimits,
 };
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::mode::Mode;
@@ -156,6 +156,14 @@ pub struct Args {
     /// CiliumPodIPPools that another writer created are left unchanged.
     #[arg(long, help_heading = CILIUM)]
     create_podippools: bool,
+
+    /// Write the condition `nodeipam.io/AddressesAvailable` of each Node: False while the node is short of addresses and
+    /// can't get more.
+    ///
+    /// Needs the right to patch the status of Nodes. Remove rules that taint nodes by this condition before the flag is
+    /// removed.
+    #[arg(long, help_heading = CILIUM)]
+    node_condition: bool,
 
     /// How the routes of nodes' blocks are announced: `frr-k8s` by one FRRConfiguration per node, `gobgp` by the table
     /// of a GoBGP daemon, `off` not at all.
@@ -444,6 +452,7 @@ impl Args {
                 PodIpPoolOrigin::Administrator
             },
             reclaim: ReclaimPolicy { unknown_agents: self.reclaim_unknown_agents, ..ReclaimPolicy::DEFAULT },
+            node_conditions: if self.node_condition { NodeConditions::Written } else { NodeConditions::Off },
             growth: if self.modes.iter().collect::<BTreeSet<_>>().len() > 1 {
                 GrowthProof::Seen
             } else {

@@ -10,11 +10,14 @@ use crate::model::carrier::CarrierChange;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::outcome::{Answer, Seen};
-use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageQuery, Withdrawal};
+use crate::model::request::{
+    BumpVersion, NewCiliumNode, NodeConditionWrite, Publication, UsageQuery, Withdrawal,
+};
 use crate::model::revision::AnyRevision;
 use crate::wire::carrier_patch::{
     bump_version_patch, merge_patch, new_cilium_node, usage_query_patch, withdrawal_patch,
 };
+use crate::wire::node::condition_patch;
 use crate::wire::watched::{Watched, Wire};
 use crate::wire::{CiliumNodes, Nodes};
 
@@ -58,6 +61,20 @@ impl Executor {
         let part = part_of(&withdrawal.change);
         let patch = withdrawal_patch(withdrawal, self.managed_fields);
         self.patch_carrier::<CiliumNodes>(&withdrawal.node, part, patch, settling).await
+    }
+
+    /// Writes the condition of a Node.
+    pub(super) async fn write_node_condition(
+        &self,
+        write: &NodeConditionWrite,
+        settling: Purpose<'_>,
+    ) -> Ended {
+        let (name, patch) = (write.node.as_str(), condition_patch(write));
+        let ended = self.patch_or_leave_to_watch::<Nodes>(name, Part::Conditions, patch, settling).await?;
+        if let Answer::Refused(why, _) = &ended.0 {
+            warn!(node = %write.node, why, "condition of the Node refused");
+        }
+        Ok(ended)
     }
 
     async fn patch_carrier<W: Wire>(

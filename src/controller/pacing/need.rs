@@ -98,6 +98,7 @@ fn of_request(world: &World, node: &NodeName, request: &Request) -> Option<Need>
             | Write::PoolStatus(_)
             | Write::PoolFinalizers(_)
             | Write::ClaimStatus(_)
+            | Write::NodeCondition(_)
             | Write::PodIpPool(_)
             | Write::Frr(_) => None,
         },

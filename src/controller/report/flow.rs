@@ -42,6 +42,7 @@ impl Flow {
             | Write::PoolStatus(_)
             | Write::PoolFinalizers(_)
             | Write::ClaimStatus(_)
+            | Write::NodeCondition(_)
             | Write::PodIpPool(_)
             | Write::Frr(_) => None,
         }

@@ -109,6 +109,7 @@ fn plan_with(verdict: Verdict, messages: &[&str]) -> NodePlan {
         routes: std::collections::BTreeMap::new(),
         lasting: BTreeSet::new(),
         too_many_drains: false,
+        availability: None,
         rules: Vec::new(),
         coverage: Coverage::Full,
     }

@@ -97,6 +97,13 @@ impl fmt::Display for Write {
                     (None, None, None) => f.write_str(" that its drain waits for nothing"),
                 }
             }
+            Self::NodeCondition(write) => write!(
+                f,
+                "set the condition of node {} to {} ({})",
+                write.node,
+                write.availability.status(),
+                write.availability.as_str()
+            ),
             Self::PodIpPool(write) => {
                 let families = write.families.iter().map(|(family, ranges)| {
                     let cidrs: Vec<&str> = ranges.cidrs.iter().map(|range| range.cidr.as_str()).collect();

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::model::availability::Availability;
 use crate::model::carrier::{Carrier, CarrierChange};
 use crate::model::claim::{Claim, Reason};
 use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::NodeAddress;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
-use crate::model::revision::{AnyRevision, Revision};
+use crate::model::revision::{AnyRevision, Core, Revision};
 use crate::model::stable_names;
 use crate::model::status::{ClaimStatus, ConditionType, Need, PoolStatus, Sample};
 use crate::model::time::Timestamp;
@@ -271,6 +272,23 @@ pub struct ClaimStatusWrite {
     pub revision: Revision,
     /// The new status. It replaces all of the old one.
     pub status: ClaimStatus,
+}
+
+/// The condition of a Node that says whether the node can give addresses to pods. No decision waits for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeConditionWrite {
+    /// The node.
+    pub node: NodeName,
+    /// The uid of the version that it was decided on.
+    pub uid: Uid,
+    /// That version.
+    pub revision: Revision<Core>,
+    /// The new verdict.
+    pub availability: Availability,
+    /// The time of the transition, if the condition becomes True or False by this write.
+    pub transition: Option<Timestamp>,
+    /// The time of the decision.
+    pub at: Timestamp,
 }
 
 /// A CiliumPodIPPool that is created, or the parts that are added to one of ours. It belongs to the writes about a pool

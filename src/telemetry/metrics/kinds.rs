@@ -73,6 +73,8 @@ stable_names! {
         PoolFinalizers => "pool_finalizers",
         /// The status of a claim is written.
         ClaimStatus => "claim_status",
+        /// The condition of a Node is written.
+        NodeCondition => "node_condition",
         /// A CiliumPodIPPool is created or completed.
         PodIpPool => "pod_ip_pool",
         /// An FRRConfiguration is created, replaced or deleted.
@@ -143,6 +145,7 @@ impl From<&Request> for RequestKind {
             Request::Write(Write::PoolStatus(_)) => Self::PoolStatus,
             Request::Write(Write::PoolFinalizers(_)) => Self::PoolFinalizers,
             Request::Write(Write::ClaimStatus(_)) => Self::ClaimStatus,
+            Request::Write(Write::NodeCondition(_)) => Self::NodeCondition,
             Request::Write(Write::PodIpPool(_)) => Self::PodIpPool,
             Request::Write(Write::Frr(_)) => Self::Frr,
             Request::Read(Read::ClaimsOf(_)) => Self::ReadClaimsOf,

@@ -24,7 +24,7 @@ use crate::support::kubectl::{apply, kubectl, run};
 use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-pub(super) const CHART: &str = "manifests/chart/cilium-node-ipam";
+pub(crate) const CHART: &str = "manifests/chart/cilium-node-ipam";
 pub(super) const MAJORS: [&str; 2] = ["3", "4"];
 
 /// A column of a later version of the definition of claims.
@@ -34,7 +34,7 @@ const LATER: &str = "Later";
 ///
 /// # Panics
 /// If it was not built: no test may pass because of that.
-pub(super) fn program(major: &str) -> PathBuf {
+pub(crate) fn program(major: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("build/bin/helm-{major}"));
     assert!(path.is_file(), "{0} is missing: run `make build/bin/helm-{major}`", path.display());
     path

@@ -77,6 +77,9 @@ pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
         Write::ClaimStatus(write) => {
             of(Kind::Claim, &block_name(write.cidr), &write.uid, Some(write.revision.into()))
         }
+        Write::NodeCondition(write) => {
+            of(Kind::Node, write.node.as_str(), &write.uid, Some(write.revision.into()))
+        }
         Write::PodIpPool(write) => unreachable!("{}: an administrator creates it", write.name),
         Write::Frr(write) => unreachable!("{write}: no routes are exported"),
     }
@@ -123,6 +126,7 @@ pub(super) fn serve(request: &Request, stage: &Stage, store: &mut Store) -> Stag
         Write::PoolStatus(status) => patch(Part::Status, &pool::status_patch(status)),
         Write::PoolFinalizers(finalizers) => patch(Part::Object, &pool::finalizers_patch(finalizers)),
         Write::ClaimStatus(status) => patch(Part::Status, &block::status_patch(status)),
+        Write::NodeCondition(write) => unreachable!("{}: conditions are off", write.node),
         Write::PodIpPool(write) => unreachable!("{}: an administrator creates it", write.name),
         Write::Frr(write) => unreachable!("{write}: no routes are exported"),
     };
@@ -230,7 +234,11 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
             Seen::ClaimsOf { unreadable, revision: store.revision(), claims }
         }
         Target::Node(node) => store.object(Kind::Node, node.as_str()).map_or(Seen::Nothing, seen),
-        Target::Pool(_) | Target::PodIpPool(_) | Target::Frr(_) | Target::PodsOf(_) => Seen::Nothing,
+        Target::Pool(_)
+        | Target::NodeCondition(_)
+        | Target::PodIpPool(_)
+        | Target::Frr(_)
+        | Target::PodsOf(_) => Seen::Nothing,
     }
 }
 

@@ -111,6 +111,9 @@ server, would refuse that as a conflict.
 {{- if .Values.createPodIPPools }}
 - --create-podippools
 {{- end }}
+{{- if .Values.nodeCondition }}
+- --node-condition
+{{- end }}
 {{- with .Values.routes.exporter }}
 - --routes={{ . }}
 {{- with $.Values.routes.template }}

@@ -179,6 +179,7 @@ impl Settled {
                 | Target::ClaimsOf(_)
                 | Target::PodsOf(_)
                 | Target::Pool(_)
+                | Target::NodeCondition(_)
                 | Target::PodIpPool(_)
                 | Target::Frr(_) => Seen::Nothing,
             },
