@@ -92,8 +92,8 @@ pub async fn run(
         stop: stop.clone(),
     };
     let mut tasks = Tasks::default();
-    let (client, timeout, metrics) = (clients.writes.clone(), clients.timeout, telemetry.metrics.clone());
-    tasks.spawn("events", events::record(client, timeout, reported, metrics));
+    let record = events::record(clients.writes.clone(), clients.timeout, reported, telemetry.metrics.clone());
+    tasks.spawn("events", record);
     let (wants_pod_ip_pools, is_wanted) = watch::channel(false);
     match &options.mode {
         ModeSource::Assumed(mode, release) => {
@@ -127,13 +127,12 @@ pub async fn run(
     let Some(mut world) = gather(&mut inputs, &mut tasks, &watches, &telemetry).await? else {
         return Ok(());
     };
-    let mut frr_namespace = String::new();
-    let mut daemon = None;
+    let (mut frr_namespace, mut daemon) = (String::new(), None);
     match options.routes.clone() {
         Some(RouteExport::FrrK8s { namespace, exporting }) => {
             world.export_routes(exporting);
-            let follow = routes::follow_configurations(watches.clone(), namespace.clone());
-            tasks.spawn("watch frrconfigurations", follow);
+            let configurations = routes::follow_configurations(watches.clone(), namespace.clone());
+            tasks.spawn("watch frrconfigurations", configurations);
             tasks.spawn("watch frrnodestates", routes::follow_node_states(watches.clone()));
             frr_namespace = namespace;
         }
@@ -158,8 +157,8 @@ pub async fn run(
         cilium_namespace: options.cilium_namespace.clone(),
         frr_namespace,
     });
-    let configured = world.mode().clone();
     let mut serving = Loop {
+        configured: world.mode().clone(),
         world,
         clock,
         places: WriteSlots::new(options.max_parallel_writes),
@@ -171,7 +170,6 @@ pub async fn run(
         writers: Tasks::default(),
         reporter: Reporter::new(telemetry, events),
         mode_to_come: None,
-        configured,
     };
     let end = serving.serve(&mut inputs, &mut tasks, &stop).await;
     let finished = serving.finish(&end, &mut inputs).await;

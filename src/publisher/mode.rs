@@ -78,12 +78,14 @@ pub struct Publishers {
     others: BTreeMap<IpamMode, Result<Publisher, String>>,
     /// The ranges of cilium-operator's allocator, as `cilium-config` has them.
     operator_ranges: Vec<Cidr>,
+    /// Whether the further modes are an assumption, because the flags of the controller are unknown.
+    is_assumed: bool,
 }
 
 impl From<Publisher> for Publishers {
     /// Those of a cluster whose nodes all have one mode.
     fn from(of_all: Publisher) -> Self {
-        Self { of_all, others: BTreeMap::new(), operator_ranges: Vec::new() }
+        Self { of_all, others: BTreeMap::new(), operator_ranges: Vec::new(), is_assumed: false }
     }
 }
 
@@ -114,10 +116,16 @@ impl Publishers {
         Self { others, operator_ranges, ..self }
     }
 
+    /// The same for a command, which does not know `--modes`: only nodes that have another mode now count for it.
+    #[must_use]
+    pub fn assumed(self) -> Self {
+        Self { is_assumed: true, ..self }
+    }
+
     /// Whether nodes may have different modes, so that the CiliumNodeConfigs decide about each.
     #[must_use]
     pub fn are_several(&self) -> bool {
-        !self.others.is_empty()
+        !self.others.is_empty() && !self.is_assumed
     }
 
     /// The publisher of a node with these settings, or why the node must not be served.
@@ -154,7 +162,8 @@ impl Publishers {
     }
 
     fn served(&self) -> impl Iterator<Item = &Publisher> {
-        std::iter::once(&self.of_all).chain(self.others.values().filter_map(|other| other.as_ref().ok()))
+        let others = self.others.values().filter(|_| !self.is_assumed);
+        std::iter::once(&self.of_all).chain(others.filter_map(|other| other.as_ref().ok()))
     }
 
     /// Whether agents of some node may use the podCIDRs of their Nodes.

@@ -38,20 +38,27 @@ pub struct Settings {
     pub own: OwnAddresses,
     /// Which part of a Node is written, in kubernetes mode.
     pub node_field: NodeField,
+    /// Whether these are the flags of the controller, and no assumption about them.
+    pub are_known: bool,
 }
 
 impl Settings {
     /// The defaults, in every mode: for a command that does not know the flags of the controller.
     #[must_use]
     pub fn of_every_mode() -> Self {
-        Self { modes: IpamMode::ALL.into(), ..Self::default() }
+        Self { modes: IpamMode::ALL.into(), are_known: false, ..Self::default() }
     }
 }
 
 impl Default for Settings {
     /// The values that apply if an administrator sets nothing.
     fn default() -> Self {
-        Self { modes: [IpamMode::Crd].into(), own: OwnAddresses::Kept, node_field: NodeField::Spec }
+        Self {
+            modes: [IpamMode::Crd].into(),
+            own: OwnAddresses::Kept,
+            node_field: NodeField::Spec,
+            are_known: true,
+        }
     }
 }
 
@@ -87,7 +94,8 @@ fn publishers(config: &BTreeMap<String, String>, settings: &Settings) -> Result<
     let of_all = Publishers::from(publisher(mode, config, settings)?);
     let others = settings.modes.iter().filter(|other| **other != mode && other.may_be_beside(mode));
     let others = others.map(|other| (*other, publisher(*other, config, settings))).collect();
-    Ok(of_all.beside(others, operator_ranges(config)))
+    let publishers = of_all.beside(others, operator_ranges(config));
+    Ok(if settings.are_known { publishers } else { publishers.assumed() })
 }
 
 /// The ranges of cilium-operator's allocator. A text that is no range is left out, as no operator starts with it.

@@ -6,10 +6,12 @@ use crate::model::node::POD_CIDR_ANNOTATIONS;
 use crate::wire::GROUP;
 
 /// The keys of `cilium-config`, and so of CiliumNodeConfigs, that the controller or a command reads.
-const SETTINGS: [&str; 29] = [
+const SETTINGS: [&str; 31] = [
     "annotate-k8s-node",
     "auto-create-cilium-node-resource",
     "auto-direct-node-routes",
+    "cluster-pool-ipv4-cidr",
+    "cluster-pool-ipv6-cidr",
     "egress-masquerade-interfaces",
     "enable-bgp-control-plane",
     "enable-bpf-masquerade",

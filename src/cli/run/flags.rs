@@ -17,7 +17,8 @@ use crate::model::cilium_version::CiliumVersion;
 use crate::model::startup_taint;
 use crate::net::cidr::Family;
 use crate::plan::{
-    CiliumNodeOrigin, GrowthProof, NodeConditions, PodIpPoolOrigin, Policy, ReclaimPolicy, ScalingPolicy, SetLimits,
+    CiliumNodeOrigin, GrowthProof, NodeConditions, PodIpPoolOrigin, Policy, ReclaimPolicy, ScalingPolicy,
+    SetLimits,
 };
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::mode::Mode;
@@ -428,8 +429,12 @@ impl Args {
     pub(super) fn mode(&self) -> ModeSource {
         let own = if self.no_reserved_addresses { OwnAddresses::Anywhere } else { OwnAddresses::Kept };
         let Some(release) = self.assume_cilium else {
-            let settings =
-                Settings { modes: self.modes.iter().copied().collect(), own, node_field: self.node_field };
+            let settings = Settings {
+                modes: self.modes.iter().copied().collect(),
+                own,
+                node_field: self.node_field,
+                are_known: true,
+            };
             return ModeSource::ConfigMapIn(self.cilium_namespace.clone(), settings);
         };
         info!(version = %release, "--assume-cilium: cilium-config is not read");

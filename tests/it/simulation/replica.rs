@@ -299,8 +299,15 @@ impl Replica {
                         request,
                         Request::Write(Write::UsageQuery(query)) if query.step == QueryStep::Clear
                     );
+                    // Neither do repairs.
+                    let is_repair = matches!(
+                        request,
+                        Request::Write(Write::Publish(publication))
+                            if !publication.completed.is_empty() || plan::starts_or_restores(world, &node)
+                    );
                     if is_served
                         && !is_clearing
+                        && !is_repair
                         && last.is_some_and(|last| last + POLICY.min_write_interval > clock)
                     {
                         return Err(format!("`{request}` comes too soon after the last one"));
