@@ -126,7 +126,7 @@ async fn one_node_moves_to_crd_and_back_while_the_others_stay() -> Result<()> {
         let flags = [PROMPT, &["--modes", CLUSTER_POOL, "--modes", CRD]].concat();
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
         let mut a = join(rig, CLUSTER_POOL, "a").await?;
-        let b = join(rig, CLUSTER_POOL, "b").await?;
+        let mut b = join(rig, CLUSTER_POOL, "b").await?;
         for number in 0..2 {
             ask(rig, &a, &format!("ns/a-{number}")).await?;
             ask(rig, &b, &format!("ns/b-{number}")).await?;
@@ -155,6 +155,14 @@ async fn one_node_moves_to_crd_and_back_while_the_others_stay() -> Result<()> {
         restarts_in(&mut a, CRD).await?;
         b.allocate("ns/b-new").await?;
         ensure!(claimed(rig, "a").len() > 1 && claimed(rig, "b") == of_b, "{:?}", claimed(rig, "b"));
+        // The other follows, and then all nodes have the mode that `cilium-config` says.
+        kubectl(&rig.control_plane, &["label", "node", "b", &moved]).await?;
+        rig.cluster.wait_published("b", "its map", SOON, |seen| !seen.pool.is_empty()).await?;
+        restarts_in(&mut b, CRD).await?;
+        set_ipam(rig, CRD).await?;
+        wait_passive(rig, &controller, CLUSTER_POOL, CRD).await?;
+        controller.sigkill().await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, a, b))
     })
