@@ -59,6 +59,8 @@ pub(super) fn unmet(facts: &Facts<'_>, planned: &Draft) -> BTreeSet<Unmet> {
         || facts.world.set_aside(facts.name).is_some()
         || subject.carrier.is_terminating()
         || facts.publisher.malformed(subject.carrier).is_some()
+        || facts.publisher.second_allocator(subject.carrier).is_some()
+        || !subject.publishes_for_agent()
         || subject.why_left_alone().is_some();
     let waits_for_more = |draft: &mut Draft| {
         let publishable = subject.publishable();

@@ -317,3 +317,20 @@ fn a_pool_that_drains_waits_for_its_nodes() {
     );
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }
+
+/// The end of a cooling comes first. The shortage beside that step follows the same rules as any other.
+#[test]
+fn a_node_of_another_allocator_lacks_no_block_while_another_step_comes_first() {
+    for (sign, n_unmet) in [("", 1), (" manager=cilium-operator", 0)] {
+        let mut cluster = cluster(&format!(
+            "pool p 10.0.0.0/28 28\nnode b 1\nciliumnode b @90 bare 10.0.0.0/28\nclaim 10.0.0.0/28 b 1 Held @91\n\
+             node a 1\nciliumnode a @92 bare{sign}\nclaim 10.9.0.0/28 a 1 Cooling/Unused @50"
+        ));
+        let cooling = cluster.plan("a");
+        cluster.begin(&cooling);
+        cluster.pass(7200);
+        let plan = cluster.plan("a");
+        assert!(!plan.requests().is_empty(), "{}", rendered(&plan));
+        assert_eq!(plan.unmet.len(), n_unmet, "{sign}: {}", rendered(&plan));
+    }
+}
