@@ -55,7 +55,7 @@ pub struct Claim {
 pub enum ClaimState {
     /// Published on the node's carrier, or about to be.
     Held,
-    /// Published on the CiliumNode of this uid; its agent gives none of the addresses to new pods.
+    /// Published on the CiliumNode of this uid; from the fence on its agent gives none of the addresses to new pods.
     Draining(Uid),
     /// Being removed from the node, for this reason; no replica may publish it any more.
     Releasing(Reason),

@@ -77,7 +77,8 @@ const COOLING: &[State] = &[Cooling(Reclaimed), Cooling(NodeGone), Cooling(Unuse
 const LOST: &[State] = &[Releasing(NodeGone), Cooling(NodeGone)];
 
 /// The rows. Of those that start from the state of a claim, the first whose guard holds decides. If a guard needs a
-/// proof, its read comes first, and the claim stays until then.
+/// proof, its read comes first, and the claim stays until then: no later row is tried. The rows that a step chooses
+/// have no order.
 pub(super) const ROWS: &[Row] = &[
     // A node that is gone, or that has returned.
     when!(OCCUPIED, "its Node and its carrier are gone", guards::node_is_lost => Then::Release(NodeGone), NodeLost),

@@ -1,7 +1,7 @@
 //! Everything that a decision about one node takes from the world, derived once.
 //!
-//! [`Facts`] has the objects of the node, and [`ClaimFacts`] for each of its claims. Steps take these values: no step
-//! derives such a fact again, and none sees the requests of another.
+//! [`Facts`] has the objects of the node, and [`ClaimFacts`] for each of its claims. Steps take these values, and none
+//! sees the requests of another.
 
 use std::collections::BTreeSet;
 

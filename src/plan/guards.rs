@@ -46,7 +46,8 @@ pub(super) fn node_is_another(claim: &ClaimFacts<'_>, facts: &Facts<'_>, _: &mut
     }
 }
 
-/// Only the CiliumNode still exists, so the agent may still use the blocks there.
+/// Only the CiliumNode still exists, so the agent may still use the blocks there. The row before has left the case
+/// that it is gone too.
 pub(super) fn only_carrier_remains(_: &ClaimFacts<'_>, facts: &Facts<'_>, _: &mut Draft) -> Answer {
     yes_if(facts.node.is_none())
 }
@@ -158,7 +159,8 @@ pub(super) fn is_absent(claim: &ClaimFacts<'_>, facts: &Facts<'_>, draft: &mut D
     match absence(claim, facts) {
         Absence::Proven => {}
         Absence::Provable(request) => return Answer::first(request),
-        // The Node is deleted, and its CiliumNode has the block. The deletion of the CiliumNode will be the proof.
+        // Its agent, a later step or the deletion of its CiliumNode continues. Any request would end the plan before
+        // that step.
         Absence::NotYet => return Answer::Unknown,
     }
     let is_unused = claim.claim.state == ClaimState::Releasing(Reason::Unused);

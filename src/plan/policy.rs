@@ -8,7 +8,8 @@ use crate::model::startup_taint;
 /// The settings of the controller that decisions depend on; the others are those of the pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The minimum time between two patches of one served CiliumNode, except the annotation that proves a block absent.
+    /// The minimum time between two patches of one served CiliumNode. First and restored blocks, the end of release
+    /// marks and the annotation that proves a block absent do not wait.
     /// Conflicts kill agents (`docs/cilium.md`, Who else writes).
     pub min_write_interval: Duration,
     /// How long an agent may be silent before a usage query, and the time between two queries.

@@ -19,7 +19,7 @@ impl<'a> Subject<'a> {
     pub(super) fn decide(&self, draft: &mut Draft) -> Step {
         self.look_at_carrier(draft);
         self.leave_to_others(draft)?;
-        // A draining block that the node needs is held again before anything else: that gives no address away.
+        // A draining block that the node needs is held again before it gets others: that gives no address away.
         self.clear_answer_and_keep_blocks(draft)?;
         let publishable = self.publishable_with_findings(&mut draft.findings);
         // The blocks of a node are unknown while its carrier has one without a claim.

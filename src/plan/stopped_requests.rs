@@ -1,7 +1,8 @@
 //! The last step of each plan: requests that this process may not send now are stopped.
 //!
-//! A freeze stops writes, and a standby stops all requests. The other parts of the planner do not know of either. So
-//! such a plan finds the same faults and shortages as any other plan. The first plan after the freeze, or after the
+//! A freeze stops writes, and a standby stops all requests. The other parts of the planner do not know of a
+//! standby, and of a freeze only those that take blocks from nodes. So such a plan finds the same faults and shortages
+//! as any other plan. The first plan after the freeze, or after the
 //! standby has taken over, follows from the world at that time.
 
 use crate::model::leadership::Leadership;

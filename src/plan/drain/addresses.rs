@@ -117,7 +117,7 @@ impl<'a> Subject<'a> {
                 Some(Leaving::Consented) => consented.push(facts.claim.cidr),
                 Some(Leaving::Removable) => can_go.push(facts.claim.cidr),
                 Some(Leaving::Confirmed) => confirmed = true,
-                // The table of claims continues with these.
+                // The table of claims continues with these. Marks that are left over were cleared before.
                 Some(Leaving::LeftOver | Leaving::Off | Leaving::NoConsent | Leaving::NotSeen) | None => {}
             }
         }

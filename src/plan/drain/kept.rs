@@ -1,4 +1,5 @@
-//! Which draining blocks are kept after all. They are held again, and get their addresses back.
+//! Which draining blocks are kept after all. They are held again, and get their addresses back: a held block is
+//! published without its fence (`src/publisher/crd/projection.rs`).
 
 use std::collections::BTreeSet;
 

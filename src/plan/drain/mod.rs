@@ -3,7 +3,7 @@
 //!
 //! Each step follows from the objects alone, so a replica that exits at any point is replaced by any other. Keeps one
 //! invariant: a block drains on only while the node can do without it and the use of its agent is known (safety rule
-//! 7). Otherwise the block is held again.
+//! 7). Otherwise it rests, or is held again ([`kept`]).
 //!
 //! - [`start`]: which blocks start draining.
 //! - [`need`]: which blocks a node needs.

@@ -24,7 +24,7 @@ use crate::plan::subject::Subject;
 /// kept. The cause may last.
 const PAUSE_INTERVALS: u32 = 2;
 
-/// The maximum number of times that this pause doubles while an agent keeps removed blocks: to 16 minutes.
+/// The maximum number of times that this pause doubles while an agent keeps removed blocks: to 32 query intervals.
 const MAX_DOUBLINGS: u32 = 4;
 
 impl<'a> Subject<'a> {
