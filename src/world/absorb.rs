@@ -138,14 +138,7 @@ impl World {
             let selection = self.selected_by(&node.labels);
             self.set_selection(&name, selection);
         }
-        let carried_by = |world: &Self| {
-            world.node(&name).map(|node| {
-                let mut carried = world.publishers.carried_by_node(node);
-                carried.extend_with(&world.reader_of(&name).carried_by_node(node));
-                carried
-            })
-        };
-        let carried_before = carried_by(self).unwrap_or_default();
+        let carried_before = self.carried_by_node(&name);
         let before = self.entries.of(&name).node.replace(Box::new(node));
         self.set_routed(&name, before.as_deref());
         self.set_joined(&name, before.as_deref());
@@ -154,7 +147,7 @@ impl World {
             self.mark_all_pools();
             self.update_handshake(&name);
         }
-        if Some(&carried_before) != carried_by(self).as_ref() {
+        if carried_before != self.carried_by_node(&name) {
             self.update_carried_without(&name, &carried_before);
         }
         if self.reader_of(&name).traits().carrier == Kind::Node {

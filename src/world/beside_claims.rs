@@ -15,11 +15,16 @@ impl World {
     /// The addresses that the objects of a node carry, in any mode, outside its claims.
     pub(super) fn carried(&self, node: &NodeName) -> AddressSet {
         let mut carried = self.cilium_node(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
-        if let Some(object) = self.node(node) {
-            carried.extend_with(&self.reader_of(node).carried_by_node(object));
-            carried.extend_with(&self.publishers.carried_by_node(object));
-        }
+        carried.extend_with(&self.carried_by_node(node));
         self.without_claims(node, carried)
+    }
+
+    /// The addresses that the Node itself carries, for its agent in its mode or in another one.
+    pub(super) fn carried_by_node(&self, node: &NodeName) -> AddressSet {
+        let Some(object) = self.node(node) else { return AddressSet::new() };
+        let mut carried = self.publishers.carried_by_node(object);
+        carried.extend_with(&self.reader_of(node).carried_by_node(object));
+        carried
     }
 
     /// These addresses without those of the known claims of the node.

@@ -10,7 +10,7 @@ use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::node::Node;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::pool::Pool;
-use crate::net::cidr::Family;
+use crate::net::cidr::{Cidr, Family};
 use crate::publisher::{self, Publisher};
 
 impl World {
@@ -46,10 +46,11 @@ impl World {
         if self.reader_of(node).traits().gives_one_block {
             return false;
         }
-        let ranges = pool.families.get(&family).into_iter().flat_map(|ranges| ranges.cidrs.keys());
-        let of_operator = self.publishers.operator_ranges();
-        let shared = ranges.flat_map(|range| of_operator.iter().filter(|other| other.overlaps(*range)));
-        shared.count() > 0 && self.cilium_nodes().any(publisher::shows_operator)
+        let mut ranges = pool.families.get(&family).into_iter().flat_map(|ranges| ranges.cidrs.keys());
+        let is_shared = |range: &Cidr| {
+            self.publishers.operator_ranges().iter().any(|of_operator| of_operator.overlaps(*range))
+        };
+        ranges.any(is_shared) && self.cilium_nodes().any(publisher::shows_operator)
     }
 
     /// The names under which a pool gives blocks: its own name. Without one, the default of all nodes, and the own
