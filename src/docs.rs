@@ -11,7 +11,7 @@ use std::path::Path;
 use clap::CommandFactory as _;
 use regex::Regex;
 
-use crate::cli::Command;
+use crate::cli::{Command, explain};
 use crate::model::availability::Availability;
 use crate::model::claim::Reason;
 use crate::model::finding::FindingKind;
@@ -65,24 +65,21 @@ fn check<'a>(
     rows
 }
 
-/// The texts below the headings of this level, such as `## `, by heading.
-fn entries<'a>(page: &'a str, level: &str) -> BTreeMap<&'a str, &'a str> {
-    let heading = format!("\n{level}");
-    let sections = page.split(&*heading).skip(1);
-    let entries: Vec<_> = sections.filter_map(|section| section.split_once("\n\n")).collect();
-    let by_heading: BTreeMap<_, _> = entries.iter().copied().collect();
-    assert_eq!(entries.len(), by_heading.len(), "a heading has two entries");
-    assert!(entries.iter().all(|(_, text)| !text.trim().is_empty()));
-    by_heading
+/// The texts about the names of a kind, as `explain` has them.
+fn entries(kind: &str) -> BTreeMap<&'static str, &'static str> {
+    let entries: Vec<_> = explain::entries().into_iter().filter(|entry| entry.kind == kind).collect();
+    let by_name: BTreeMap<_, _> = entries.iter().map(|entry| (entry.name, entry.text)).collect();
+    assert_eq!(entries.len(), by_name.len(), "a name has two entries");
+    assert!(by_name.values().all(|text| !text.is_empty()));
+    by_name
 }
 
-/// Compares the headings with the names of the program, and returns the texts below them. Each has a remedy.
+/// Compares the names of a kind with those of the program, and returns the texts about them. Each has a remedy.
 fn check_entries<'a>(
-    page: &'a str,
-    level: &str,
+    kind: &str,
     names: impl Iterator<Item = &'a str>,
-) -> BTreeMap<&'a str, &'a str> {
-    let entries = entries(page, level);
+) -> BTreeMap<&'static str, &'static str> {
+    let entries = entries(kind);
     let documented: BTreeSet<&str> = entries.keys().copied().collect();
     assert_eq!(documented, names.collect::<BTreeSet<&str>>(), "left: the page, right: the program");
     for (name, text) in &entries {
@@ -117,12 +114,12 @@ fn every_flag_of_the_controller_has_an_entry_with_its_default() {
 
 #[test]
 fn every_condition_has_an_entry() {
-    let page = include_str!("../docs/reference/conditions.md");
-    let documented = entries(page, "## Condition ");
+    let documented = entries("condition of a pool");
     let expected: BTreeSet<&str> =
         ConditionReason::ALL.iter().map(|reason| reason.condition().as_str()).collect();
     assert_eq!(documented.keys().copied().collect::<BTreeSet<_>>(), expected);
-    let reasons = check_entries(page, "### ", ConditionReason::ALL.iter().map(|reason| reason.as_str()));
+    let reasons =
+        check_entries("reason of a condition", ConditionReason::ALL.iter().map(|reason| reason.as_str()));
     for reason in ConditionReason::ALL {
         let (name, condition) = (reason.as_str(), reason.condition().as_str());
         let first = format!("`{condition}` is {}. ", if reason.holds() { "True" } else { "False" });
@@ -142,8 +139,7 @@ fn every_reason_of_the_node_condition_has_an_entry() {
 
 #[test]
 fn every_event_has_an_entry() {
-    let page = include_str!("../docs/reference/events.md");
-    let events = check_entries(page, "## ", EventReason::all().map(EventReason::as_str));
+    let events = check_entries("event", EventReason::all().map(EventReason::as_str));
     for reason in EventReason::all() {
         let first = format!("{:?} event on: ", reason.tone());
         assert!(events[reason.as_str()].starts_with(&first), "{}: {first}", reason.as_str());
@@ -152,8 +148,7 @@ fn every_event_has_an_entry() {
 
 #[test]
 fn every_finding_has_an_entry() {
-    let page = include_str!("../docs/reference/findings.md");
-    check_entries(page, "## ", FindingKind::ALL.iter().map(|kind| kind.as_str()));
+    check_entries("finding", FindingKind::ALL.iter().map(|kind| kind.as_str()));
 }
 
 #[test]
@@ -308,11 +303,11 @@ fn each_finding_has_the_check_and_the_alert_of_its_table() {
 /// Each id has a section, so that the link in the output leads to it.
 #[test]
 fn every_check_has_a_section_with_its_severity_title_and_remedy() {
-    let sections = entries(include_str!("../docs/reference/checks.md"), "### ");
+    let sections = entries("id of check");
     let ids: BTreeSet<&str> = Check::ALL.iter().map(|check| check.id()).collect();
     assert_eq!(sections.keys().copied().collect::<BTreeSet<&str>>(), ids, "left: the page");
     for check in Check::ALL {
-        let section = sections[check.id()];
+        let section = format!("{}\n", sections[check.id()]);
         let first = format!("`{}`: {}\n", check.severity().as_str(), check.title());
         assert!(section.starts_with(&first), "{}: {first}", check.id());
         let remedy = format!("\nRemedy: {}\n", check.remedy());

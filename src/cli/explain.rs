@@ -112,16 +112,16 @@ runbooks! {
 
 /// A text about one name.
 #[derive(Debug)]
-struct Entry {
-    name: &'static str,
-    kind: &'static str,
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) kind: &'static str,
     page: &'static str,
     anchor: String,
-    text: &'static str,
+    pub(crate) text: &'static str,
 }
 
 /// Every entry, in the order of the pages.
-fn entries() -> Vec<Entry> {
+pub(crate) fn entries() -> Vec<Entry> {
     let mut entries = Vec::new();
     for reference in &REFERENCES {
         let mut rest = reference.text;
