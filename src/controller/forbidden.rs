@@ -118,7 +118,7 @@ mod tests {
             "{rule}"
         );
         assert!(!rule.contains("watch"), "{rule}");
-        let reported = event_of_reads(&api_health).expect("it is told");
+        let reported = event_of_reads(&api_health).expect("it is reported");
         assert_eq!((reported.subject, reported.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
         assert!(
             reported.note.contains("not allowed to watch ciliumnodes of cilium.io: "),

@@ -41,7 +41,7 @@ fn publication(held: &[&str], carried: &[&str], others: &[Value]) -> Option<Even
     let cluster = Cluster::of(&objects);
     let plan = cluster.plan("a");
     let [Request::Write(write @ Write::Publish(_))] = plan.requests() else { panic!("{plan:?}") };
-    let block_event = block_event::of(&cluster.world, write).expect("it is told of");
+    let block_event = block_event::of(&cluster.world, write).expect("it is reported");
     event_of_block(&cluster.world, &block_event)
 }
 

@@ -89,7 +89,7 @@ async fn a_write_that_can_not_be_settled_leaves_its_place_to_others_and_is_repor
         let other = tokio::time::timeout(FORBIDDEN_FOR / 2, places.take()).await.expect("it keeps its place");
         assert!(other.is_some());
         assert_eq!(places.n_aside(), 1);
-        let reported = reported.next().await.expect("it is told");
+        let reported = reported.next().await.expect("it is reported");
         assert_eq!((reported.subject, reported.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
     };
     let (outcome, ()) = tokio::join!(written, others);

@@ -386,7 +386,7 @@ fn check_look(mut cluster: Cluster, wrong: &Value, right: &Value, message: &str,
     cluster.shows(wrong);
     let mut rig = Rig::of(cluster);
     assert_eq!(rig.show(), format!(" WARN {message} {fields}\n"));
-    assert_eq!(rig.show(), "", "it is told already");
+    assert_eq!(rig.show(), "", "it is reported already");
     rig.cluster.shows(right);
     assert_eq!(rig.show(), format!(" INFO resolved: {message} {fields}\n"));
     assert_eq!(rig.show(), "");
@@ -439,7 +439,7 @@ fn a_pool_without_the_object_of_its_name_is_reported() {
     let reported = rig.show();
     assert!(reported.starts_with(" WARN CiliumPodIPPool default does not exist; "), "{reported}");
     assert!(reported.ends_with(" finding=\"UnfitPodIPPool\" kind=\"NodeIPPool\" name=\"p\"\n"), "{reported}");
-    assert_eq!(rig.show(), "", "it is told already");
+    assert_eq!(rig.show(), "", "it is reported already");
 }
 
 #[tokio::test(start_paused = true)]

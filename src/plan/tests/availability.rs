@@ -97,7 +97,7 @@ fn a_node_leaves_the_state_only_with_twice_as_many_addresses() {
         ("PoolExhausted", 9, PoolExhausted),
         ("PoolExhausted", 8, Free),
         // Of another writer.
-        ("Whatever", 12, Free),
+        ("OtherReason", 12, Free),
     ] {
         let text = format!(
             "{FULL}node a 1 shows={shown}\nciliumnode a @50 10.1.0.0/28 used={used}\nclaim 10.1.0.0/28 a 1 Held @40"
