@@ -52,11 +52,17 @@ pub(crate) async fn wait_shown(rig: &Rig, node: &str, expected: &str) -> Result<
     rig.cluster.wait_until(&what, SOON, async || Ok(shown(rig, node).as_deref() == Some(expected))).await
 }
 
-/// The number of conditions that the controller has written.
-async fn n_written(controller: &Controller) -> Result<u64> {
-    let (_, metrics) = controller.get("/metrics").await?;
-    let name = "cilium_node_ipam_writes_total{kind=\"node_condition\",outcome=\"done\"} ";
-    Ok(metrics.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or(0))
+/// Waits until the controller has counted so many written conditions. A watch can deliver a write before its answer has
+/// reached the controller.
+async fn wait_written(controller: &Controller, expected: u64) -> Result<()> {
+    eventually(SOON, async || {
+        let (_, metrics) = controller.get("/metrics").await?;
+        let name = "cilium_node_ipam_writes_total{kind=\"node_condition\",outcome=\"done\"} ";
+        let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or(0);
+        ensure!(found == expected, "{found} conditions are written, not {expected}");
+        Ok(())
+    })
+    .await
 }
 
 /// The shell commands of the page that contain these words.
@@ -110,7 +116,7 @@ async fn a_full_node_says_so_until_its_pool_has_a_block() -> Result<()> {
         wait_shown(rig, "full", "False PoolExhausted").await?;
         let late = join(rig, &[NodeSpec::new("late")]).await?;
         wait_shown(rig, "late", "False PoolExhausted").await?;
-        ensure!(n_written(&controller).await? == 3, "{}", n_written(&controller).await?);
+        wait_written(&controller, 3).await?;
 
         // A restarted controller reads the conditions, and writes none.
         ensure!(controller.sigterm_and_wait().await?.success(), "SIGTERM");
@@ -121,7 +127,7 @@ async fn a_full_node_says_so_until_its_pool_has_a_block() -> Result<()> {
         wait_ready(rig, &late).await?;
         wait_shown(rig, "full", "True AddressesFree").await?;
         wait_shown(rig, "late", "True AddressesFree").await?;
-        ensure!(n_written(&controller).await? == 2, "{}", n_written(&controller).await?);
+        wait_written(&controller, 2).await?;
         let node = cluster.read(Kind::Node, "full").await?;
         let conditions = node.data["status"]["conditions"].as_array().context("no conditions")?;
         let ready =
