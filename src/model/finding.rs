@@ -118,6 +118,8 @@ findings! {
     ClaimBeingDeleted: each Warning, "NIP0604", "FindingRemains";
     /// A node asks for more than its first pool allows it.
     NodeAtLimit: each Warning, "NIP0803", "FindingRemains";
+    /// A node asks for more, and an annotation of its Node holds its growth.
+    GrowthHeld: each Warning, "NIP0803", "FindingRemains";
     /// Another allocator also gives addresses to the node.
     SecondAllocator: each Warning, "NIP0603", "SecondAllocator";
     /// A CiliumNodeConfig gives a node settings that are not supported.

@@ -56,6 +56,8 @@ pub struct Node {
     /// The uid of the CiliumNode that gets blocks although its agent ran in another mode of Cilium: a person's word in
     /// [`IGNORE_FORMER_MODE`].
     pub former_mode_ignored: Option<Uid>,
+    /// The value of [`HOLD_GROWTH`], by which a person holds its growth.
+    pub growth_hold: Option<String>,
     /// The verdict that its condition [`NODE_CONDITION`](super::availability::NODE_CONDITION) shows; `None` without a
     /// condition that this controller can have written.
     pub availability: Option<Availability>,
@@ -64,6 +66,11 @@ pub struct Node {
 /// The annotation of a Node by which a person lets it get blocks although its agent ran in another mode of Cilium, with
 /// the uid of its CiliumNode. Pods outside these blocks lose their network when the agent starts.
 pub const IGNORE_FORMER_MODE: &str = "nodeipam.io/ignore-former-mode";
+
+/// The annotation of a Node by which a person holds its growth. With any value, a node that has addresses gets no
+/// further block, and none is taken from it. So it can return to a mode with one block of each family for its life, and
+/// no pod loses its network. `migrate` sets it to the uid of the agent's Pod that started in the mode before.
+pub const HOLD_GROWTH: &str = "nodeipam.io/hold-growth";
 
 impl Node {
     /// A Node as kubelet registers it, without addresses.
@@ -90,6 +97,7 @@ impl Node {
             annotated: Vec::new(),
             malformed_annotations: Vec::new(),
             former_mode_ignored: None,
+            growth_hold: None,
             availability: None,
         }
     }

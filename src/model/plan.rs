@@ -11,6 +11,7 @@ use super::finding::Finding;
 use super::gobgp::RibRequest;
 use super::kind::Kind;
 use super::names::{NodeName, PodIpPoolName, PoolName};
+use super::node::HOLD_GROWTH;
 use super::pod_ip_pool::Misfit;
 use super::request::{Request, Write};
 use super::transitions::Rule;
@@ -23,6 +24,8 @@ pub enum Unmet {
     NoCapacity(AddressClass),
     /// The node holds as much of it as its first pool allows.
     AtLimit(AddressClass),
+    /// A person holds the growth of the node.
+    Held(AddressClass),
 }
 
 impl Unmet {
@@ -30,7 +33,7 @@ impl Unmet {
     #[must_use]
     pub const fn class(&self) -> &AddressClass {
         match self {
-            Self::NoCapacity(class) | Self::AtLimit(class) => class,
+            Self::NoCapacity(class) | Self::AtLimit(class) | Self::Held(class) => class,
         }
     }
 }
@@ -44,6 +47,13 @@ impl fmt::Display for Unmet {
                     f,
                     "the node has the maximum of {} that its first pool allows",
                     class.named("blocks or addresses")
+                )
+            }
+            Self::Held(class) => {
+                write!(
+                    f,
+                    "the node needs a further {}, and its annotation {HOLD_GROWTH} holds its growth",
+                    class.named("block")
                 )
             }
         }

@@ -42,6 +42,7 @@ pub(super) fn availability(world: &World, plan: &NodePlan) -> Option<Availabilit
         _ if subject.lacks_pool().is_some() => Some(Availability::NoPool),
         Some(Unmet::NoCapacity(_)) => Some(Availability::PoolExhausted),
         Some(Unmet::AtLimit(_)) => Some(Availability::AtLimit),
+        Some(Unmet::Held(_)) => Some(Availability::Blocked),
         // Its next plan says whether it gets a block.
         None if !plan.saw_everything() => None,
         // It asks for nothing yet, but it will.

@@ -100,6 +100,11 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Whether an administrator has stopped reclaim, everywhere or for this node.
+    pub(super) fn stops_reclaim(&self) -> bool {
+        self.world.freeze().stops_reclaim() || self.node.is_some_and(|node| node.growth_hold.is_some())
+    }
+
     /// The memory of this process of its decisions about the node.
     pub(super) fn serving(&self) -> Option<&'a NodeProgress> {
         self.world.serving(self.name)

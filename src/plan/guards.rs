@@ -144,7 +144,7 @@ pub(super) fn removal_is_due(claim: &ClaimFacts<'_>, facts: &Facts<'_>, _: &mut 
         facts.node.is_some()
             && facts.traits.removes_with_query
             && claim.must_leave
-            && !facts.world.freeze().stops_reclaim()
+            && !facts.stops_reclaim()
             && claim.is_carried,
     )
 }

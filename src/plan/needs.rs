@@ -16,6 +16,7 @@ use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{PodIpPoolName, ten_of};
+use crate::model::node::HOLD_GROWTH;
 use crate::model::patience::REQUESTS_WITHIN;
 use crate::model::plan::{TimedState, Unmet, Wait, WhyNot};
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
@@ -102,15 +103,7 @@ impl<'a> Subject<'a> {
         }
         let mut claims = Vec::new();
         for growth in &growths {
-            if let Some(Unmet::AtLimit(class)) = &growth.unmet {
-                let message = format!(
-                    "it has {} with {} and needs more, but perNode of pool {} does not allow more",
-                    counted_of(class, growth.blocks.len()),
-                    counted(growth.demand.capacity, "address"),
-                    growth.first.pool().name,
-                );
-                draft.findings.push(Finding::of_node(FindingKind::NodeAtLimit, &self.node.name, message));
-            }
+            draft.findings.extend(self.stopped(growth));
             claims.extend(self.claim_picked(draft.now, growth));
         }
         if self.traits.gives_one_block && !claims.is_empty() && !self.world.has_read_claims_for(self.carrier)
@@ -120,6 +113,30 @@ impl<'a> Subject<'a> {
             return vec![Read::ClaimsOf(self.node.name.clone()).into()];
         }
         claims
+    }
+
+    /// The finding about a node that needs more blocks, and that its pool or a person allows no more.
+    fn stopped(&self, growth: &Growth<'_>) -> Option<Finding> {
+        let unmet = growth.unmet.as_ref()?;
+        let (kind, why) = match unmet {
+            Unmet::NoCapacity(_) => return None,
+            Unmet::AtLimit(_) => {
+                let pool = &growth.first.pool().name;
+                (FindingKind::NodeAtLimit, format!("perNode of pool {pool} does not allow more"))
+            }
+            Unmet::Held(_) => (
+                FindingKind::GrowthHeld,
+                format!(
+                    "its annotation {HOLD_GROWTH} holds its growth; remove it when the node need not go back"
+                ),
+            ),
+        };
+        let message = format!(
+            "it has {} with {} and needs more, but {why}",
+            counted_of(unmet.class(), growth.blocks.len()),
+            counted(growth.demand.capacity, "address"),
+        );
+        Some(Finding::of_node(kind, &self.node.name, message))
     }
 
     fn claim_picked(&self, now: Now, growth: &Growth<'_>) -> Vec<Request> {
@@ -135,7 +152,7 @@ impl<'a> Subject<'a> {
 
     /// Claims the replacements of the blocks that must leave, as far as the pools of the node have them.
     pub(super) fn claim_replacements(&self, draft: &mut Draft) -> Step {
-        let may_replace = self.is_served && !self.world.freeze().stops_reclaim();
+        let may_replace = self.is_served && !self.stops_reclaim();
         if !draft.unmet.is_empty() || !may_replace {
             return NEXT;
         }
@@ -286,6 +303,10 @@ impl<'a> Subject<'a> {
             if self.publisher.is_enough(self.carrier, &growth.class, holding, first.pool())
                 || (phase == Phase::Served && self.growth_awaits_use(draft, &growth.class))
             {
+                return growth;
+            }
+            if phase == Phase::Served && self.node.growth_hold.is_some() {
+                growth.unmet = Some(Unmet::Held(growth.class.clone()));
                 return growth;
             }
             if let Some(limit) = first.max_blocks()

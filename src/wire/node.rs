@@ -14,7 +14,8 @@ use super::watched::{Meta, Wire, read_cidrs};
 use crate::model::availability::{Availability, NODE_CONDITION};
 use crate::model::kind::Kind;
 use crate::model::node::{
-    AddressKind, Annotated, IGNORE_FORMER_MODE, Malformed, Node, NodeAddress, POD_CIDR_ANNOTATIONS,
+    AddressKind, Annotated, HOLD_GROWTH, IGNORE_FORMER_MODE, Malformed, Node, NodeAddress,
+    POD_CIDR_ANNOTATIONS,
 };
 use crate::model::observation::Object;
 use crate::model::request::NodeConditionWrite;
@@ -78,6 +79,7 @@ impl Wire for Nodes {
             annotated,
             malformed_annotations,
             former_mode_ignored: annotations.remove(IGNORE_FORMER_MODE).map(Into::into),
+            growth_hold: annotations.remove(HOLD_GROWTH),
             availability: read_availability(&status.conditions.unwrap_or_default()),
         }))
     }

@@ -105,7 +105,7 @@ impl NodeProgress {
     pub fn waits_for(&self) -> impl Iterator<Item = &AddressClass> {
         self.unmet.iter().filter_map(|unmet| match unmet {
             Unmet::NoCapacity(class) => Some(class),
-            Unmet::AtLimit(_) => None,
+            Unmet::AtLimit(_) | Unmet::Held(_) => None,
         })
     }
 

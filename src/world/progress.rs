@@ -166,6 +166,7 @@ impl World {
             Unmet::NoCapacity(_) => true,
             // Blocks with few addresses may have exhausted its limit in the first grant. Others may offer more.
             Unmet::AtLimit(_) => !is_served,
+            Unmet::Held(_) => false,
         });
         let sources = classes.map(Unmet::class).flat_map(|class| {
             self.pools_for(&plan.node, class).map(|pool| (pool.name.clone(), class.family))

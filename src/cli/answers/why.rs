@@ -150,7 +150,7 @@ impl Reason {
             }
             waits.extend(plan.unmet.iter().map(|unmet| match unmet {
                 plan::Unmet::NoCapacity(class) => why_no_block(world, node, class),
-                plan::Unmet::AtLimit(_) => unmet.to_string(),
+                plan::Unmet::AtLimit(_) | plan::Unmet::Held(_) => unmet.to_string(),
             }));
             if let plan::Verdict::Wait(wait) = &plan.verdict
                 && waits.is_empty()

@@ -74,11 +74,12 @@ impl WithoutBlock {
     }
 }
 
-/// The classes of a node for which its pools have no block. A node at its limit is a finding.
+/// The classes of a node for which its pools have no block. A node at its limit, or whose growth is held, is a
+/// finding.
 pub(super) fn classes_without_block(plan: &NodePlan) -> BTreeSet<AddressClass> {
     let no_block = plan.unmet.iter().filter_map(|unmet| match unmet {
         Unmet::NoCapacity(class) => Some(class.clone()),
-        Unmet::AtLimit(_) => None,
+        Unmet::AtLimit(_) | Unmet::Held(_) => None,
     });
     no_block.collect()
 }

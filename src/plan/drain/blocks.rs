@@ -67,7 +67,7 @@ impl Way for AsWhole {
     }
 
     fn imminent_removals(&self, subject: &Subject<'_>, draft: &Draft) -> BTreeSet<Cidr> {
-        let may_remove = !subject.world.freeze().stops_reclaim()
+        let may_remove = !subject.stops_reclaim()
             && subject.may_reclaim(draft.policy)
             && subject.world.agent_on(&subject.node.name).is_ok()
             && subject.drains_paused_until(draft).is_none();

@@ -52,7 +52,7 @@ impl<'a> Subject<'a> {
         }
         self.clear_stale_marks(draft)?;
         self.report_drains(draft);
-        if self.world.freeze().stops_reclaim() {
+        if self.stops_reclaim() {
             return NEXT;
         }
         self.way().reclaim(self, draft)

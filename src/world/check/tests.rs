@@ -97,6 +97,7 @@ fn sound() -> World {
         annotated: Vec::new(),
         malformed_annotations: Vec::new(),
         former_mode_ignored: None,
+        growth_hold: None,
         availability: None,
     };
     let mut crd = crate::model::crd::CrdFields::default();
