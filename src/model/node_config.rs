@@ -3,8 +3,9 @@
 //! They are no kind of the world: no address follows from them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use kube_core::{Selector, SelectorExt};
+use kube_core::{Expression, Selector, SelectorExt};
 
 use super::news::News;
 
@@ -24,6 +25,66 @@ impl NodeConfig {
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+    }
+}
+
+/// A change of one label of a Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relabelling {
+    /// The key.
+    pub key: String,
+    /// The new value; `None` if the label is removed.
+    pub value: Option<String>,
+}
+
+impl Relabelling {
+    /// These labels after the change.
+    #[must_use]
+    pub fn applied_to(&self, labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let mut labels = labels.clone();
+        match &self.value {
+            Some(value) => labels.insert(self.key.clone(), value.clone()),
+            None => labels.remove(&self.key),
+        };
+        labels
+    }
+
+    /// The changes that may decide whether a node satisfies an expression.
+    fn of(expression: Expression) -> Vec<Self> {
+        let set = |key: &str, value: String| Self { key: key.to_owned(), value: Some(value) };
+        let (key, mut changes) = match expression {
+            Expression::Equal(key, value) | Expression::NotEqual(key, value) => {
+                let changes = vec![set(&key, value)];
+                (key, changes)
+            }
+            Expression::In(key, values) | Expression::NotIn(key, values) => {
+                let changes = values.into_iter().map(|value| set(&key, value)).collect();
+                (key, changes)
+            }
+            Expression::Exists(key) | Expression::DoesNotExist(key) => {
+                let changes = vec![set(&key, String::new())];
+                (key, changes)
+            }
+        };
+        changes.push(Self { key, value: None });
+        changes
+    }
+}
+
+impl fmt::Display for Relabelling {
+    /// As an argument of `kubectl label`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}={value}", self.key),
+            None => write!(f, "{}-", self.key),
+        }
+    }
+}
+
+impl NodeConfig {
+    /// The changes of one label that may decide whether it is for a node.
+    pub fn relabellings(&self) -> impl Iterator<Item = Relabelling> + use<> {
+        self.selector.clone().into_iter().flatten().flat_map(Relabelling::of)
     }
 }
 

@@ -17,6 +17,7 @@ mod leaving;
 mod lines;
 mod lost_claims;
 mod mixed_modes;
+mod moving;
 mod multi_pool;
 mod no_effect;
 mod node_configs;

@@ -40,12 +40,14 @@ pub mod settings;
 pub mod static_mode;
 pub mod support;
 pub mod traits;
+mod unclaimed;
 
 pub use cilium_mode::CiliumMode;
 use crd::Crd;
 use ipam_mode::IpamMode;
 use multi_pool::MultiPool;
 use static_mode::{ClusterPool, Kubernetes, Static};
+pub use unclaimed::{own_addresses_on, unclaimed_on};
 
 /// How the blocks of nodes reach Cilium's agents.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -122,6 +122,15 @@ impl Publishers {
         Self { is_assumed: true, ..self }
     }
 
+    /// The publisher of a mode that nodes may have, also where that is an assumption.
+    #[must_use]
+    pub fn of_mode(&self, mode: IpamMode) -> Option<&Publisher> {
+        if self.of_all.ipam_mode() == mode {
+            return Some(&self.of_all);
+        }
+        self.others.get(&mode)?.as_ref().ok()
+    }
+
     /// Whether nodes may have different modes, so that the CiliumNodeConfigs decide about each.
     #[must_use]
     pub fn are_several(&self) -> bool {

@@ -41,7 +41,7 @@ impl World {
     }
 
     /// All CiliumNodes.
-    pub(super) fn cilium_nodes(&self) -> impl Iterator<Item = &CiliumNode> {
+    pub fn cilium_nodes(&self) -> impl Iterator<Item = &CiliumNode> {
         self.entries.iter().filter_map(|(_, entry)| entry.cilium_node.as_deref())
     }
 

@@ -234,6 +234,12 @@ impl World {
         }
     }
 
+    /// Supposes a mode, as if this process had started in it.
+    pub fn suppose_mode(&mut self, mode: Mode) {
+        self.served = None;
+        self.set_mode(mode);
+    }
+
     /// Takes in the freeze.
     pub fn set_freeze(&mut self, freeze: Freeze) {
         if self.freeze != freeze {

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::index::{differing, remove};
 use crate::model::names::{NodeName, PodIpPoolName};
-use crate::model::node_config::{NodeConfig, NodeConfigNews, Overrides};
+use crate::model::node_config::{NodeConfig, NodeConfigNews, Overrides, Relabelling};
 use crate::publisher::Publisher;
+use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::mode::Publishers;
 
 /// The known CiliumNodeConfigs, and the publishers that follow from them.
@@ -101,6 +102,22 @@ impl NodeConfigs {
         }
         let own = of_all.with(&overrides);
         (own.as_ref() != Ok(&**of_all)).then_some(own)
+    }
+
+    /// The change of one label of a node with these labels by which it comes to a mode that is wanted.
+    pub(super) fn relabelling(
+        &self,
+        of_all: &Publishers,
+        labels: &BTreeMap<String, String>,
+        is_wanted: impl Fn(IpamMode) -> bool,
+    ) -> Option<Relabelling> {
+        self.known.values().flat_map(NodeConfig::relabellings).find(|change| {
+            match self.own(of_all, &change.applied_to(labels)) {
+                Some(Ok(own)) => is_wanted(own.ipam_mode()),
+                Some(Err(_)) => false,
+                None => is_wanted(of_all.ipam_mode()),
+            }
+        })
     }
 
     /// A node now has this publisher of its own, or that of all nodes. Returns whether this is a change.

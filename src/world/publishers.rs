@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use super::World;
 use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::node::Node;
-use crate::model::node_config::NodeConfigNews;
+use crate::model::node_config::{NodeConfigNews, Relabelling};
 use crate::model::pool::Pool;
 use crate::net::cidr::{Cidr, Family};
+use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::{self, Publisher};
 
 impl World {
@@ -30,6 +31,12 @@ impl World {
     #[must_use]
     pub fn node_configs_unlisted(&self) -> Option<&str> {
         self.node_configs.unlisted()
+    }
+
+    /// The change of one label of a Node after which CiliumNodeConfigs give the node a mode that is wanted, if there is
+    /// one.
+    pub fn relabelling(&self, node: &Node, is_wanted: impl Fn(IpamMode) -> bool) -> Option<Relabelling> {
+        self.node_configs.relabelling(&self.publishers, &node.labels, is_wanted)
     }
 
     /// Why the settings of a node keep it from being served.

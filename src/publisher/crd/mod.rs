@@ -11,6 +11,7 @@ use super::demand::Demand;
 use super::one_store;
 use super::support::Support;
 use super::traits::Traits;
+use super::unclaimed::unclaimed_on;
 use crate::model::address_class::AddressClass;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::cilium_version::CiliumVersion;
@@ -94,16 +95,7 @@ impl CiliumMode for Crd {
         if !cilium_node.crd.pool.is_empty() {
             return None;
         }
-        let listed = cilium_node.crd.pod_cidrs.iter().copied().chain(cilium_node.pools.listed());
-        let mut ranges: Vec<Cidr> =
-            listed.filter(|cidr| !claims.iter().any(|claim| claim.cidr.covers(*cidr))).collect();
-        for (address, _) in cilium_node.pools.own.iter() {
-            let is_offered = claims.iter().any(|claim| claim.offers(address));
-            if !is_offered && !ranges.iter().any(|range| range.contains(address)) {
-                ranges.push(Cidr::single(address));
-            }
-        }
-        Some(ranges)
+        Some(unclaimed_on(cilium_node, claims))
     }
 
     /// Blocks are published beside addresses of other writers.

@@ -1,0 +1,335 @@
+//! The next step of a node that moves, and its gates: the facts that must hold before it.
+
+use super::{Move, Moves, Runs, State};
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::counted::counted;
+use crate::model::names::{NodeName, PodName, Uid, ten_of};
+use crate::model::node::{HOLD_GROWTH, Node};
+use crate::model::node_config::Relabelling;
+use crate::net::cidr::Cidr;
+use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::support::Support;
+
+/// A fact that must hold before a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    /// Its name.
+    pub name: &'static str,
+    /// The fact, in a sentence.
+    pub text: String,
+    /// The remedy, if the gate is closed; `None` if it is open.
+    pub remedy: Option<String>,
+}
+
+/// The next step of a person with a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Rest,
+    /// Change a label, and hold the growth of the node.
+    Label(Relabelling),
+    /// Delete the Pod of the agent.
+    Restart(PodName, Uid),
+    /// Wait until this has happened.
+    Await(&'static str),
+    /// No longer hold the growth of the node.
+    Commit,
+    /// Find the cause, and remove it.
+    Act(String),
+}
+
+/// The direction of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the mode crd.
+    Forth,
+    /// Back to a mode with one block of each family.
+    Back,
+}
+
+impl Step {
+    /// In a few words.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Rest => "-".to_owned(),
+            Self::Label(change) => format!("label {change}"),
+            Self::Restart(pod, _) => format!("delete Pod {pod}"),
+            Self::Await(what) => format!("wait: {what}"),
+            Self::Commit => "commit".to_owned(),
+            Self::Act(what) => what.clone(),
+        }
+    }
+
+    /// The commands by which a person makes the step, if there are any.
+    #[must_use]
+    pub fn commands(&self, node: &NodeName, cilium_namespace: &str) -> Vec<String> {
+        match self {
+            Self::Label(change) => vec![
+                format!("kubectl annotate node {node} --overwrite {HOLD_GROWTH}="),
+                format!("kubectl label node {node} --overwrite {change}"),
+            ],
+            Self::Restart(pod, uid) => vec![
+                format!("kubectl annotate node {node} --overwrite {HOLD_GROWTH}={uid}"),
+                format!("kubectl -n {cilium_namespace} delete pod {pod}"),
+            ],
+            Self::Commit => vec![format!("kubectl annotate node {node} {HOLD_GROWTH}-")],
+            Self::Rest | Self::Await(_) | Self::Act(_) => Vec::new(),
+        }
+    }
+}
+
+/// The next step of a node in this direction, and its gates.
+#[must_use]
+pub fn next_step(moves: &Moves<'_>, node: &Node, found: &Move, direction: Direction) -> (Step, Vec<Gate>) {
+    let gates = Gates { moves, node, found };
+    match direction {
+        Direction::Forth => gates.forth(),
+        Direction::Back => gates.back(),
+    }
+}
+
+struct Gates<'a> {
+    moves: &'a Moves<'a>,
+    node: &'a Node,
+    found: &'a Move,
+}
+
+impl Gates<'_> {
+    fn forth(&self) -> (Step, Vec<Gate>) {
+        let found = self.found;
+        match found.state {
+            State::Blocked => (self.blocked(), Vec::new()),
+            State::New => (Step::Await("the node gets its first block"), Vec::new()),
+            State::Committed => (Step::Rest, Vec::new()),
+            State::Moved => (Step::Commit, Vec::new()),
+            State::Claimed if found.mode == Ok(IpamMode::Crd) => (
+                Step::Await("the controller writes the addresses of its blocks onto its CiliumNode"),
+                Vec::new(),
+            ),
+            State::Foreign if found.mode == Ok(IpamMode::Crd) => (
+                Step::Act("set the former mode again, and make claims of its blocks".to_owned()),
+                vec![self.claims()],
+            ),
+            State::Foreign | State::Claimed | State::Back => {
+                let wanted = self.moves.world.relabelling(self.node, |mode| mode == IpamMode::Crd);
+                let gates = vec![
+                    self.claims(),
+                    self.families(),
+                    self.widths(),
+                    self.pods(),
+                    self.agent(),
+                    self.drains(),
+                    Self::label(wanted.is_some()),
+                ];
+                let step = wanted.map_or_else(
+                    || Step::Act("create a CiliumNodeConfig with `ipam: crd`".to_owned()),
+                    Step::Label,
+                );
+                (step, gates)
+            }
+            State::Prepared => match (found.runs, found.agent_pods.first()) {
+                (Runs::Since, _) => (Step::Await("its agent reports its use"), vec![self.agent()]),
+                (Runs::Nothing, _) | (_, None) => (Step::Await("its agent starts"), Vec::new()),
+                (Runs::Before | Runs::Unnamed | Runs::Unknown, Some((pod, uid))) => {
+                    let gates = vec![self.map(), self.pods(), self.own(), self.agent(), self.drains()];
+                    (Step::Restart(pod.clone(), uid.clone()), gates)
+                }
+            },
+        }
+    }
+
+    fn back(&self) -> (Step, Vec<Gate>) {
+        let found = self.found;
+        match (&found.mode, found.state) {
+            (Err(_), _) | (_, State::Blocked) => (self.blocked(), Vec::new()),
+            (Ok(IpamMode::Crd), _) => {
+                let wanted = self.moves.world.relabelling(self.node, |mode| mode != IpamMode::Crd);
+                let gates = vec![self.returning(), self.drains(), Self::label(wanted.is_some())];
+                let step = wanted.map_or_else(
+                    || Step::Act("create a CiliumNodeConfig with the former mode".to_owned()),
+                    Step::Label,
+                );
+                (step, gates)
+            }
+            (Ok(_), State::Back) => match (found.runs, found.agent_pods.first()) {
+                (Runs::Before | Runs::Unnamed, Some((pod, uid))) => {
+                    (Step::Restart(pod.clone(), uid.clone()), vec![self.restart()])
+                }
+                _ => (Step::Rest, Vec::new()),
+            },
+            (Ok(_), _) if found.is_held && found.runs == Runs::Since => (Step::Commit, Vec::new()),
+            (Ok(_), _) => (Step::Rest, Vec::new()),
+        }
+    }
+
+    /// Why a node can neither move nor restart its agent.
+    fn blocked(&self) -> Step {
+        Step::Act(match &self.found.mode {
+            Err(why) => why.clone(),
+            Ok(_) => "its agent must not restart: pods would lose their network".to_owned(),
+        })
+    }
+
+    fn gate(
+        name: &'static str,
+        is_open: bool,
+        open: String,
+        closed: impl FnOnce() -> (String, String),
+    ) -> Gate {
+        if is_open {
+            return Gate { name, text: open, remedy: None };
+        }
+        let (text, remedy) = closed();
+        Gate { name, text, remedy: Some(remedy) }
+    }
+
+    fn claims(&self) -> Gate {
+        let (unclaimed, blocks) = (&self.found.unclaimed, &self.found.blocks);
+        Self::gate(
+            "claims",
+            unclaimed.is_empty() && !blocks.is_empty(),
+            format!("{} are claims", ten_of(blocks)),
+            || {
+                let pool = |range: &Cidr| match self.moves.world.pools_of_block(*range).next() {
+                    Some(pool) => format!("{range} (a block of pool {})", pool.name),
+                    None => format!("{range} (no block of a pool)"),
+                };
+                (
+                format!("no claim of the node: {}", ten_of(unclaimed.iter().map(pool))),
+                "Create a pool with these blocks (`cilium-node-ipam migrate init`), and turn the other allocator off; \
+                 `cilium-node-ipam why NODE` says why a block of a pool is no claim yet."
+                    .to_owned(),
+            )
+            },
+        )
+    }
+
+    fn families(&self) -> Gate {
+        let families = self.moves.crd.families();
+        let has = |family| self.found.blocks.iter().any(|block| block.family() == family);
+        let missing: Vec<_> = families.iter().filter(|family| !has(**family)).collect();
+        Self::gate("families", missing.is_empty(), format!("a block of {}", ten_of(families)), || {
+            (
+                format!("the node has no {} block, and its agent runs that family", ten_of(&missing)),
+                "Give the pools of the node ranges of this family.".to_owned(),
+            )
+        })
+    }
+
+    fn widths(&self) -> Gate {
+        let widest = |block: &&Cidr| block.prefix_len() < self.moves.crd.widest_block(block.family());
+        let wide: Vec<_> = self.found.blocks.iter().filter(widest).collect();
+        Self::gate("block-size", wide.is_empty(), "no block is too wide for the mode crd".to_owned(), || {
+            (
+                format!("{} is too wide for the mode crd, which takes /22 and /118 at most", ten_of(&wide)),
+                "This node can't move with its pods: drain it, delete its Node and CiliumNode, and let it join again."
+                    .to_owned(),
+            )
+        })
+    }
+
+    fn pods(&self) -> Gate {
+        let (open, closed) = match &self.found.pods {
+            Err(why) => (String::new(), Some(format!("its Pods are not known: {why}"))),
+            Ok((inside, outside)) if outside.is_empty() => {
+                (format!("{} with addresses of its blocks", counted(*inside, "pod")), None)
+            }
+            Ok((_, outside)) => (
+                String::new(),
+                Some(format!("{} with other addresses: {}", counted(outside.len(), "pod"), ten_of(outside))),
+            ),
+        };
+        Self::gate("pods", closed.is_none(), open, || {
+            (
+                closed.unwrap_or_default(),
+                "These pods would lose their network: delete them, so that they start with another address."
+                    .to_owned(),
+            )
+        })
+    }
+
+    fn own(&self) -> Gate {
+        let unclaimed = &self.found.unclaimed;
+        let open = "the addresses of the agent itself are in its blocks".to_owned();
+        Self::gate("own-addresses", unclaimed.is_empty(), open, || {
+            (
+                format!("not in its blocks: {}", ten_of(unclaimed)),
+                "The agent would take other addresses: let `exclude` of the pool not cover them.".to_owned(),
+            )
+        })
+    }
+
+    fn map(&self) -> Gate {
+        let n_missing = self.found.n_missing;
+        let open = "every address of its blocks is on its CiliumNode".to_owned();
+        Self::gate("addresses", n_missing == 0, open, || {
+            (
+                format!("{} not on its CiliumNode", counted(n_missing, "address")),
+                "Wait for the controller: `cilium-node-ipam why NODE`.".to_owned(),
+            )
+        })
+    }
+
+    fn agent(&self) -> Gate {
+        let (world, name) = (self.moves.world, &self.node.name);
+        let supports = world.support(name).1.map(|release| self.moves.crd.support(Some(release)));
+        let is_ready = world.agent_on(name).is_ok();
+        let is_open = is_ready && matches!(supports, Some(Support::Full) | None);
+        Self::gate("agent", is_open, format!("Cilium {}", self.found.agent), || {
+            if is_ready {
+                (
+                    format!("Cilium {} is too old for the mode crd", self.found.agent),
+                    "Upgrade Cilium to 1.14.2 or newer.".to_owned(),
+                )
+            } else {
+                (self.found.agent.clone(), "Repair the agent first.".to_owned())
+            }
+        })
+    }
+
+    fn drains(&self) -> Gate {
+        let claims = self.moves.world.claims_of(&self.node.name).map(|known| &known.claim);
+        let leaves = |claim: &&Claim| matches!(claim.state, ClaimState::Draining(_));
+        let leaving: Vec<Cidr> = claims.filter(leaves).map(|claim| claim.cidr).collect();
+        Self::gate("drains", leaving.is_empty(), "no block is leaving the node".to_owned(), || {
+            (format!("{} is leaving the node", ten_of(&leaving)), "Wait until it has left.".to_owned())
+        })
+    }
+
+    fn label(is_there: bool) -> Gate {
+        let open = "a CiliumNodeConfig gives the node the other mode by its label".to_owned();
+        Self::gate("node-config", is_there, open, || {
+            (
+                "no CiliumNodeConfig gives the node the other mode by one label".to_owned(),
+                "Create one: `cilium-node-ipam migrate init` writes it.".to_owned(),
+            )
+        })
+    }
+
+    fn returning(&self) -> Gate {
+        let lost = &self.found.lost_on_return;
+        let known = self.found.pods.as_ref().err();
+        let open = "every pod has an address of the node's first blocks".to_owned();
+        Self::gate("pods", lost.is_empty() && known.is_none(), open, || {
+            match known {
+            Some(why) => (format!("its Pods are not known: {why}"), "Ask for the right to list Pods.".to_owned()),
+            None => (
+                format!("{} would lose their network: {}", counted(lost.len(), "pod"), ten_of(lost)),
+                "Delete these pods until none has an address of a further block; a cordoned Node takes no others."
+                    .to_owned(),
+            ),
+        }
+        })
+    }
+
+    fn restart(&self) -> Gate {
+        let lost = &self.found.lost_at_restart;
+        Self::gate("pods", lost.is_empty(), "no pod loses its network by the restart".to_owned(), || {
+            (
+                format!("{} would lose their network: {}", counted(lost.len(), "pod"), ten_of(lost)),
+                "Set the label again, so that the agent stays in the mode crd.".to_owned(),
+            )
+        })
+    }
+}

@@ -1,0 +1,305 @@
+//! How far each node has moved from a mode with one block of each family to the mode crd. All of it is derived from
+//! objects, so each look finds the same, also after steps by other means.
+//!
+//! The mode of a node is that in which the next Pod of its agent starts. The running agent may still be in another one:
+//! the annotation [`HOLD_GROWTH`](crate::model::node::HOLD_GROWTH) names the Pod that started before the change.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::model::agent::AgentPod;
+use crate::model::carrier::Carrier;
+use crate::model::claim::Claim;
+use crate::model::counted::counted;
+use crate::model::installation::Seen;
+use crate::model::names::{NodeName, PodName, Uid};
+use crate::model::node::{CiliumNode, Node};
+use crate::model::plan::{NodePlan, Unmet};
+use crate::model::stable_names;
+use crate::model::surroundings::PodAddresses;
+use crate::net::cidr::{Cidr, Family};
+use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::mode::Mode;
+use crate::publisher::{self, Publisher, pod_cidrs_on};
+use crate::world::World;
+
+mod gates;
+
+pub use gates::{Direction, Gate, Step, next_step};
+
+stable_names! {
+    /// How far a node has moved. A node that needs a person comes first.
+    pub enum State {
+        /// Its next step would lose pods, or it can't move: a person must look.
+        Blocked => "Blocked",
+        /// Its agent has ranges or addresses that are no claims of it.
+        Foreign => "Foreign",
+        /// It has gone back, and its agent or some of its blocks are still those of the mode crd.
+        Back => "Back",
+        /// All of its addresses are on its CiliumNode, and its agent has not shown that it uses them.
+        Prepared => "Prepared",
+        /// Its blocks are claims, and its agent runs in the former mode.
+        Claimed => "Claimed",
+        /// It has no block yet.
+        New => "New",
+        /// Its agent uses the addresses on its CiliumNode. Its growth is held, so that it can go back.
+        Moved => "Moved",
+        /// The same, and it grows.
+        Committed => "Committed",
+    }
+}
+
+/// The Pods with addresses, by node; the reason if they can't be listed.
+pub type PodsByNode = Seen<BTreeMap<NodeName, Vec<PodAddresses>>>;
+
+/// Which Pod of the agent runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs {
+    /// The Pod that started before the mode of the node changed.
+    Before,
+    /// Another one.
+    Since,
+    /// It is not known, because the annotation of the Node names no Pod.
+    Unnamed,
+    /// It is not known, because the Node has no annotation.
+    Unknown,
+    /// No Pod of an agent is known.
+    Nothing,
+}
+
+/// The signs of an agent in the mode crd on a CiliumNode. The use that an earlier Pod of the agent has reported remains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Proof {
+    /// No agent reports its use.
+    None,
+    /// An agent reports or has reported its use.
+    Use,
+    /// It reports all addresses of the node's pods, and its own ones.
+    Complete,
+}
+
+/// How far one node has moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    /// The node.
+    pub node: NodeName,
+    /// How far it has moved.
+    pub state: State,
+    /// The mode in which the next Pod of its agent starts; the reason if the node is not served.
+    pub mode: Result<IpamMode, String>,
+    /// Its claims.
+    pub blocks: Vec<Cidr>,
+    /// The ranges and own addresses of its agent that are no claims of it.
+    pub unclaimed: Vec<Cidr>,
+    /// Its pods with an address in one of its blocks, and those with another one; why its Pods are not known.
+    pub pods: Seen<(usize, Vec<String>)>,
+    /// The agent: its version, and whether it is Ready.
+    pub agent: String,
+    /// Which Pod of the agent runs.
+    pub runs: Runs,
+    /// The Pods of its agent.
+    pub agent_pods: Vec<(PodName, Uid)>,
+    /// The pods that lose their network if the agent restarts now.
+    pub lost_at_restart: Vec<String>,
+    /// The pods that lose their network if the node returns to a mode with one block of each family.
+    pub lost_on_return: Vec<String>,
+    /// Whether a person holds its growth.
+    pub is_held: bool,
+    /// Whether it needs more addresses, and its growth is held.
+    pub is_full: bool,
+    /// How many addresses its CiliumNode lacks of those that its blocks offer.
+    pub n_missing: u128,
+}
+
+/// The moves of a cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Moves<'a> {
+    world: &'a World,
+    crd: &'a Publisher,
+}
+
+impl<'a> Moves<'a> {
+    /// `Err` says why no node of the cluster can move.
+    pub fn of(world: &'a World) -> Result<Self, String> {
+        let Mode::Active(publishers) = world.mode() else {
+            return Err("the mode of Cilium is not served, or cilium-config can't be read".to_owned());
+        };
+        match publishers.of_mode(IpamMode::Crd) {
+            Some(crd) => Ok(Self { world, crd }),
+            None => Err(format!(
+                "cilium-config sets `ipam: {}`, and nodes of that mode can't move one by one",
+                publishers.ipam_mode()
+            )),
+        }
+    }
+
+    /// All nodes that run Linux: those that need a person come first.
+    #[must_use]
+    pub fn all(&self, pods: &PodsByNode, plans: &[NodePlan]) -> Vec<Move> {
+        let is_held = |plan: &&NodePlan| plan.unmet.iter().any(|unmet| matches!(unmet, Unmet::Held(_)));
+        let full: Vec<&NodeName> = plans.iter().filter(is_held).map(|plan| &plan.node).collect();
+        let nodes = self.world.nodes().filter(|node| node.runs_linux());
+        let mut moves: Vec<Move> = nodes
+            .map(|node| Move { is_full: full.binary_search(&&node.name).is_ok(), ..self.of_node(node, pods) })
+            .collect();
+        moves.sort_by_key(|found| found.state);
+        moves
+    }
+
+    /// One node.
+    #[must_use]
+    pub fn of_node(&self, node: &Node, pods: &PodsByNode) -> Move {
+        let world = self.world;
+        let name = &node.name;
+        let mode = match world.set_aside(name) {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(world.reader_of(name).ipam_mode()),
+        };
+        let claims: Vec<&Claim> = world
+            .claims_of(name)
+            .map(|known| &known.claim)
+            .filter(|claim| claim.is_published_state() && claim.node_uid == node.uid)
+            .collect();
+        let no_pods = Vec::new();
+        let pods = match pods {
+            Ok(pods) => Ok(pods.get(name).unwrap_or(&no_pods)),
+            Err(why) => Err(why.clone()),
+        };
+        let cilium_node = world.cilium_node(name);
+        let unclaimed = cilium_node.map(|found| publisher::unclaimed_on(found, &claims)).unwrap_or_default();
+        let agents: Vec<&AgentPod> = world.agents_on(name).collect();
+        let agent = match world.agent_on(name) {
+            Ok(_) => world.support(name).1.map_or("Ready".to_owned(), |release| release.to_string()),
+            Err(why) => why.to_string(),
+        };
+        let names = |keeps: &dyn Fn(IpAddr) -> bool| -> Vec<String> {
+            let pods = pods.iter().flat_map(|pods| pods.iter());
+            let lost = pods.filter(|pod| !pod.addresses.iter().all(|address| keeps(*address)));
+            lost.map(|pod| pod.name.clone()).collect()
+        };
+        let outside = names(&|address| claims.iter().any(|claim| claim.offers(address)));
+        let counted = |pods: &Vec<PodAddresses>| (pods.len() - outside.len(), outside.clone());
+        let mut found = Move {
+            node: name.clone(),
+            state: State::New,
+            blocks: claims.iter().map(|claim| claim.cidr).collect(),
+            pods: pods.clone().map(counted),
+            agent,
+            runs: runs(node, &agents),
+            agent_pods: agents.iter().map(|pod| (pod.name.clone(), pod.uid.clone())).collect(),
+            lost_at_restart: names(&|address| self.survives_restart(node, address)),
+            lost_on_return: cilium_node
+                .filter(|_| mode == Ok(IpamMode::Crd))
+                .map(|found| names(&|address| is_in_first(pod_cidrs_on(found), address)))
+                .unwrap_or_default(),
+            is_held: node.growth_hold.is_some(),
+            is_full: false,
+            n_missing: cilium_node.map_or(0, |found| self.n_missing(found, &claims)),
+            mode,
+            unclaimed,
+        };
+        let proof = cilium_node.map_or(Proof::None, |found| self.proof(found, pods.ok()));
+        found.state = found.state(if world.agent_on(name).is_ok() { proof } else { proof.min(Proof::Use) });
+        found
+    }
+
+    /// How many of the addresses that the claims offer the CiliumNode lacks.
+    fn n_missing(&self, cilium_node: &CiliumNode, claims: &[&Claim]) -> u128 {
+        let carrier = Carrier::CiliumNode(cilium_node);
+        let missing = |claim: &&Claim| {
+            claim.offered_count().saturating_sub(self.crd.n_published_in(carrier, claim.cidr))
+        };
+        claims.iter().map(missing).sum()
+    }
+
+    /// The signs of an agent in the mode crd.
+    fn proof(&self, cilium_node: &CiliumNode, pods: Option<&Vec<PodAddresses>>) -> Proof {
+        let carrier = Carrier::CiliumNode(cilium_node);
+        let is_used = |address: IpAddr| self.crd.n_used_in(carrier, Cidr::single(address)) > 0;
+        let of_pods = |pods: &Vec<PodAddresses>| {
+            pods.iter().flat_map(|pod| &pod.addresses).all(|address| is_used(*address))
+        };
+        if !self.crd.use_is_known(carrier) {
+            Proof::None
+        } else if publisher::own_addresses_on(cilium_node).all(is_used) && pods.is_some_and(of_pods) {
+            Proof::Complete
+        } else {
+            Proof::Use
+        }
+    }
+
+    /// Whether a pod with this address keeps its network if the agent of its node restarts now. An agent in the mode crd
+    /// that finds no address waits, and its pods run on. One that finds some restores only the pods with these. An agent
+    /// in a mode with one block restores the pods of the first CIDR of each family.
+    fn survives_restart(&self, node: &Node, address: IpAddr) -> bool {
+        let reader = self.world.reader_of(&node.name);
+        let Some(carrier) = self.world.carrier(&node.name) else { return true };
+        let blocks = reader.blocks(carrier);
+        if reader.traits().gives_one_block {
+            return blocks.is_empty() || is_in_first(&blocks, address);
+        }
+        let waits = reader.former_ranges(carrier, &[]).is_some();
+        waits || reader.n_published_in(carrier, Cidr::single(address)) > 0
+    }
+}
+
+/// Whether an address is in the first CIDR of its family.
+fn is_in_first(cidrs: &[Cidr], address: IpAddr) -> bool {
+    let family = Cidr::single(address).family();
+    cidrs.iter().find(|cidr| cidr.family() == family).is_some_and(|first| first.contains(address))
+}
+
+fn runs(node: &Node, agents: &[&AgentPod]) -> Runs {
+    match node.growth_hold.as_deref() {
+        _ if agents.is_empty() => Runs::Nothing,
+        None => Runs::Unknown,
+        Some("") => Runs::Unnamed,
+        Some(before) if agents.iter().any(|pod| pod.uid.as_str() == before) => Runs::Before,
+        Some(_) => Runs::Since,
+    }
+}
+
+impl Move {
+    /// The state that follows from everything else.
+    fn state(&self, proof: Proof) -> State {
+        let has_further = Family::ALL
+            .into_iter()
+            .any(|family| self.blocks.iter().filter(|block| block.family() == family).count() > 1);
+        match self.mode {
+            Err(_) => State::Blocked,
+            Ok(_) if !self.lost_at_restart.is_empty() => State::Blocked,
+            Ok(_) if self.blocks.is_empty() && self.unclaimed.is_empty() => State::New,
+            Ok(IpamMode::Crd) if self.n_missing > 0 || self.blocks.is_empty() => {
+                if self.unclaimed.is_empty() { State::Claimed } else { State::Foreign }
+            }
+            // Its growth is not held, so it is in no move. Its agent reports pods some seconds late.
+            Ok(IpamMode::Crd) if !self.is_held && proof >= Proof::Use => State::Committed,
+            Ok(IpamMode::Crd) if self.is_held && self.runs == Runs::Since && proof == Proof::Complete => {
+                State::Moved
+            }
+            Ok(IpamMode::Crd) => State::Prepared,
+            Ok(_) if !self.unclaimed.is_empty() => State::Foreign,
+            Ok(_) if has_further || matches!(self.runs, Runs::Before | Runs::Unnamed) => State::Back,
+            Ok(_) => State::Claimed,
+        }
+    }
+
+    /// The pods in its blocks and outside of them, as `IN/OUT`.
+    #[must_use]
+    pub fn pods_in_out(&self) -> String {
+        self.pods
+            .as_ref()
+            .map_or_else(|_| "?".to_owned(), |(inside, outside)| format!("{inside}/{}", outside.len()))
+    }
+
+    /// The cost of a return, for a person.
+    #[must_use]
+    pub fn way_back(&self) -> String {
+        match (&self.mode, &self.pods, self.lost_on_return.len()) {
+            (Ok(IpamMode::Crd), Err(_), _) => "?".to_owned(),
+            (Ok(IpamMode::Crd), Ok(_), 0) => "free".to_owned(),
+            (Ok(IpamMode::Crd), Ok(_), n) => format!("loses {}", counted(n, "pod")),
+            _ => "-".to_owned(),
+        }
+    }
+}
