@@ -37,6 +37,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Unfreeze(args) => Ok(cli::answers::end(cli::acts::freeze::unfreeze(args))),
         Command::Version(args) => Ok(cli::answers::end(cli::answers::version::run(args))),
         Command::Map(args) => Ok(cli::answers::end(cli::answers::map::run(args))),
+        Command::Migrate(args) => Ok(cli::answers::end(cli::migrate::run(args))),
         Command::Crd(args) => cli::crd::run(args),
         Command::Completion(args) => cli::completion::run(&args, Command::command()),
         Command::Explain(args) => cli::explain::run(&args),

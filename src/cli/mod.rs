@@ -19,6 +19,7 @@ pub mod explain;
 pub mod import;
 pub mod man;
 mod metrics_port;
+pub mod migrate;
 mod object;
 pub mod program;
 pub mod run;
@@ -50,6 +51,7 @@ pub enum Command {
     Freeze(acts::freeze::Freeze),
     Unfreeze(acts::freeze::Unfreeze),
     Map(answers::map::Args),
+    Migrate(migrate::Args),
     Version(answers::version::Args),
     Validate(validate::Args),
     Import(import::Args),

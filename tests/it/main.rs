@@ -45,6 +45,7 @@ mod logged;
 mod lost_answers;
 mod malformed;
 mod map;
+mod migrate;
 mod migration;
 mod mode;
 mod models;

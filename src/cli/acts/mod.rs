@@ -72,12 +72,12 @@ impl Consent {
     }
 }
 
-fn patch_params() -> PatchParams {
+pub(in crate::cli) fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 /// The outcome of a write to `object`.
-async fn within<T>(
+pub(in crate::cli) async fn within<T>(
     clients: &Clients,
     object: &str,
     write: impl Future<Output = Result<T, kube::Error>>,

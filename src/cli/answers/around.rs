@@ -25,7 +25,7 @@ const PAGE_SIZE: u32 = 500;
 
 /// The objects around the world, and the kinds that are missing.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Objects {
+pub(in crate::cli) struct Objects {
     pub(super) around: Surroundings,
     /// The kinds that were not looked at, each with the reason.
     pub(super) skipped: Vec<String>,

@@ -11,7 +11,7 @@ mod follow;
 mod lease;
 pub mod map;
 pub mod plan;
-mod pods;
+pub(in crate::cli) mod pods;
 pub mod preflight;
 pub(in crate::cli) mod replicas;
 pub mod routes;
@@ -114,11 +114,11 @@ pub struct Source {
     from: Option<PathBuf>,
 
     #[command(flatten)]
-    cluster: Cluster,
+    pub(in crate::cli) cluster: Cluster,
 }
 
 /// The origin of a world, for reading more.
-enum Live {
+pub(in crate::cli) enum Live {
     /// A cluster.
     Cluster(Clients),
     /// Files.
@@ -132,10 +132,10 @@ enum Live {
 }
 
 /// A world that was read once, with the plan of each node.
-struct Listed {
-    live: Live,
-    world: World,
-    plans: Vec<NodePlan>,
+pub(in crate::cli) struct Listed {
+    pub(in crate::cli) live: Live,
+    pub(in crate::cli) world: World,
+    pub(in crate::cli) plans: Vec<NodePlan>,
     now: Now,
     /// The Lease of the controller; an error says that it is unknown.
     lease: Result<Option<Lease>, String>,
@@ -184,7 +184,7 @@ impl Deref for Source {
 
 impl Source {
     /// Reads everything, and decides for each node.
-    async fn list(&self) -> anyhow::Result<Listed> {
+    pub(in crate::cli) async fn list(&self) -> anyhow::Result<Listed> {
         let (live, mut world, now) = self.read().await?;
         let began = tokio::time::Instant::now();
         let lease = self.access.lease(&live).await;
@@ -327,7 +327,7 @@ impl Cluster {
     }
 
     /// The lines of a table.
-    fn table_lines(&self, table: Table) -> Vec<Line> {
+    pub(in crate::cli) fn table_lines(&self, table: Table) -> Vec<Line> {
         screen::table_lines(table, !self.no_headers)
     }
 }

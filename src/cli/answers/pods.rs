@@ -3,7 +3,7 @@
 //! Agents name the pods of the addresses that they use in their CiliumNodes, so a user without the right to list Pods
 //! sees these.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::bail;
@@ -14,6 +14,8 @@ use super::Live;
 use super::around::{self, Objects, list_kind, plain, resource};
 use crate::controller::client::{Clients, FIELD_MANAGER};
 use crate::model::names::NodeName;
+use crate::model::surroundings::PodAddresses;
+use crate::view::moving::PodsByNode;
 use crate::wire::node_pods::NODE_FIELD;
 use crate::wire::surroundings;
 
@@ -80,6 +82,38 @@ impl PodArgument {
 enum Kind {
     Pod,
     CiliumNode,
+}
+
+/// The Pods with addresses, by node: of these nodes, or of all. A reason says why they are not known.
+pub(in crate::cli) async fn by_node(
+    live: &Live,
+    nodes: Option<&BTreeSet<NodeName>>,
+) -> anyhow::Result<PodsByNode> {
+    let mut listed = Objects::default();
+    let objects = match (live, nodes) {
+        (Live::Files { objects, .. }, _) => objects,
+        (Live::Cluster(clients), Some(nodes)) if nodes.len() <= MAX_EACH => {
+            for node in nodes {
+                let on_node = ListParams::default().fields(&format!("{NODE_FIELD}={node}"));
+                add(clients, Kind::Pod, None, on_node, &mut listed).await?;
+            }
+            &listed
+        }
+        (Live::Cluster(clients), _) => {
+            add(clients, Kind::Pod, None, ListParams::default(), &mut listed).await?;
+            &listed
+        }
+    };
+    if let Some(why) = objects.skipped.iter().find(|skipped| skipped.starts_with("Pods, ")) {
+        return Ok(Err(why.clone()));
+    }
+    let mut found: BTreeMap<NodeName, Vec<PodAddresses>> = BTreeMap::new();
+    for pod in &objects.around.pods {
+        if let Some(node) = &pod.node {
+            found.entry(node.clone()).or_default().push(pod.clone());
+        }
+    }
+    Ok(Ok(found))
 }
 
 /// Adds the Pods on these nodes, and those with these addresses.

@@ -15,7 +15,7 @@ use crate::model::time::Now;
 use crate::view::preflight::{Line, State, preflight};
 use crate::world::World;
 
-mod facts;
+pub(in crate::cli) mod facts;
 pub(super) mod rights;
 
 /// Check before the installation whether the cluster is ready: versions, settings of Cilium, other allocators, ranges
@@ -87,7 +87,7 @@ impl Args {
     }
 }
 
-fn shown(line: &Line) -> Vec<screen::Line> {
+pub(in crate::cli) fn shown(line: &Line) -> Vec<screen::Line> {
     let label = format!("{:<5} {:<24} ", line.state.as_str(), line.point.as_str());
     let width = label.len();
     let mut lines = vec![screen::Line::labelled(&label, width, &line.text)];
@@ -98,7 +98,7 @@ fn shown(line: &Line) -> Vec<screen::Line> {
     lines
 }
 
-fn object(line: &Line) -> Value {
+pub(in crate::cli) fn object(line: &Line) -> Value {
     let state = match line.state {
         State::Ok => "ok",
         State::Warn => "warn",

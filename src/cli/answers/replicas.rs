@@ -7,7 +7,7 @@ pub(in crate::cli) const OUR_PODS: &str = "app.kubernetes.io/name=cilium-node-ip
 
 /// The Pods of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Replicas {
+pub(in crate::cli) struct Replicas {
     /// Pods that have not terminated.
     pub(super) all: usize,
     /// Those of them that are ready.

@@ -83,17 +83,29 @@ fn each_command_has_a_table_of_its_flags() {
     compare("docs/commands.md", "flags of each command", &table(access.get_arguments()));
     for command in Command::command().get_subcommands().filter(|command| command.get_name() != "run") {
         let name = command.get_name();
-        let asks = access.get_arguments().all(|flag| is_of(command, flag));
-        let own: Vec<_> =
-            command.get_arguments().filter(|argument| !(asks && is_of(&access, argument))).collect();
-        let positional = own.iter().filter(|argument| argument.is_positional());
-        let flags = own.iter().filter(|argument| !argument.is_positional());
-        let mut text = table(positional.chain(flags).copied());
-        if asks {
-            text += "\nThe [flags of each command](../commands.md#access) choose the cluster.\n";
-        }
+        let text = if command.has_subcommands() {
+            let of_each = command.get_subcommands().map(|subcommand| {
+                format!("## Flags of {name} {}\n\n{}", subcommand.get_name(), flags(&access, subcommand))
+            });
+            of_each.collect::<Vec<_>>().join("\n")
+        } else {
+            flags(&access, command)
+        };
         compare(&page(name), &format!("flags of {name}"), &text);
     }
+}
+
+/// The table of a command's arguments. Those of each command are elsewhere.
+fn flags(access: &clap::Command, command: &clap::Command) -> String {
+    let asks = access.get_arguments().all(|flag| is_of(command, flag));
+    let own: Vec<_> = command.get_arguments().filter(|argument| !(asks && is_of(access, argument))).collect();
+    let positional = own.iter().filter(|argument| argument.is_positional());
+    let flags = own.iter().filter(|argument| !argument.is_positional());
+    let mut text = table(positional.chain(flags).copied());
+    if asks {
+        text += "\nThe [flags of each command](../commands.md#access) choose the cluster.\n";
+    }
+    text
 }
 
 fn yaml(path: &str) -> Value {

@@ -33,7 +33,7 @@ const CONTROL_PLANE: &str = "kube-system";
 type Objects = Seen<Vec<Value>>;
 
 /// The facts of a cluster. Only a server that does not answer is an error.
-pub(super) async fn of_cluster(
+pub(in crate::cli) async fn of_cluster(
     clients: &Clients,
     access: &Access,
     unlisted: BTreeMap<Kind, String>,
