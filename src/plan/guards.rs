@@ -180,6 +180,9 @@ pub(super) fn has_cooled(claim: &ClaimFacts<'_>, facts: &Facts<'_>, draft: &mut 
     let (claim, world) = (claim.claim, facts.world);
     let Some(reason) = State::from(&claim.state).reason() else { return Answer::No };
     draft.cooling.push(claim.cidr);
+    if world.is_named_by_its_node(claim) {
+        return Answer::Unknown;
+    }
     let Some(cooling_time) = world.cooling_time(claim, reason) else { return Answer::Unknown };
     let due = cooled_at(world, claim, cooling_time, draft.now);
     if draft.waits_until(due) {

@@ -201,9 +201,13 @@ fn of_claim(world: &World, claim: &Claim, asked: Cidr) -> Answer {
             (Word::Releasing, format!("{block} is released ({reason}); its removal is not proven yet"))
         }
         ClaimState::Cooling(reason) => {
-            let end = until.map_or("until its unreadable pool is corrected".to_owned(), |until| {
-                format!("until {until} or soon after")
-            });
+            let end = match until {
+                Some(until) => format!("until {until} or soon after"),
+                None if world.is_named_by_its_node(claim) => {
+                    format!("while spec.podCIDRs of Node {} name it: recreate the Node", claim.node)
+                }
+                None => "until its unreadable pool is corrected".to_owned(),
+            };
             (Word::Cooling, format!("{block} cools ({reason}) {end}"))
         }
     };

@@ -247,6 +247,9 @@ impl World {
     #[must_use]
     pub fn cooled_at(&self, claim: &Claim) -> Option<Timestamp> {
         let ClaimState::Cooling(reason) = claim.state else { return None };
+        if self.is_named_by_its_node(claim) {
+            return None;
+        }
         claim.since.checked_add(self.cooling_time(claim, reason)?).ok()
     }
 

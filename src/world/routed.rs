@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use super::World;
+use crate::model::claim::Claim;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
@@ -17,6 +18,14 @@ impl World {
     #[must_use]
     pub fn agents_read_nodes(&self) -> bool {
         self.publishers.agents_read_nodes()
+    }
+
+    /// Whether the podCIDRs of a claim's Node name an address of its block. They can't be changed, and its agent may take
+    /// them for its own range in any mode: the machine would route the addresses of another node's pods to itself.
+    #[must_use]
+    pub fn is_named_by_its_node(&self, claim: &Claim) -> bool {
+        let of_node = self.node(&claim.node).map(publisher::pod_cidrs_of).unwrap_or_default();
+        of_node.iter().any(|cidr| cidr.overlaps(claim.cidr))
     }
 
     /// The Nodes other than this one that have a podCIDR over an address of `cidr`, where agents do not read it.

@@ -352,3 +352,21 @@ fn a_ciliumnode_that_keeps_a_pool_full_is_reported_sooner() {
     cluster.drain();
     assert!(orphans::finding(&cluster.world, cluster.now).is_some());
 }
+
+/// Its machine may route the range to itself as long as the Node exists.
+#[test]
+fn a_block_that_the_pod_cidrs_of_its_node_name_is_free_for_no_other_node() {
+    let text = |has: &str| {
+        format!(
+            "pool p 10.0.0.0/26 28\nnode a 1{has}\nciliumnode a @90 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @41\n\
+             claim 10.0.0.0/28 a 1 Cooling/Unused @42"
+        )
+    };
+    let mut cluster = Cluster::of(&text(" has=10.0.0.0/27"));
+    cluster.expect("a", "nothing");
+    cluster.pass(3600);
+    cluster.expect("a", "nothing");
+    cluster.observe("node a 1 @95");
+    let plan = cluster.plan("a");
+    assert!(rendered(&plan) == "free 10.0.0.0/28 of node a", "{}", rendered(&plan));
+}
