@@ -2,7 +2,7 @@
 //!
 //! They are no kinds of the world: no address follows from them. Does not know how they are written on the wire.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,6 +16,10 @@ pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
 /// The annotation of a template with the VRFs that announce no routes of nodes, separated by commas.
 pub const LEFT_OUT_VRFS: &str = "nodeipam.io/vrfs-without-prefixes";
+
+/// The annotation of a template with the nodes that it is for: labels as `KEY=VALUE`, separated by commas. A node must have
+/// all of them. Without the annotation it is for every node.
+pub const FOR_NODES: &str = "nodeipam.io/nodes";
 
 /// The start of the name of an FRRConfiguration of the controller.
 const NAME_PREFIX: &str = "nodeipam-";
@@ -82,6 +86,8 @@ pub struct FrrConfiguration {
     pub n_routers: usize,
     /// The VRFs of those routers that get the prefixes of nodes.
     pub vrfs: BTreeSet<String>,
+    /// The labels of the nodes that it is for, where it is a template; the text that can't be read.
+    pub for_nodes: Result<BTreeMap<String, String>, String>,
     /// Whether it is being deleted, and waits for a finalizer of another writer.
     pub is_deleting: bool,
     /// Whether the controller would write exactly this for these sessions and prefixes.

@@ -1,5 +1,5 @@
-//! The FRRConfigurations of the controller: one per node, with the sessions of a template and the prefixes of the
-//! node.
+//! The FRRConfigurations of the controller: one per node, with the sessions of its template and the prefixes
+//! of the node.
 //!
 //! Does not know how they are written. Keeps these invariants, for every replica with any view, however old:
 //!
@@ -22,8 +22,8 @@ use crate::model::claim::ClaimState;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::freeze::Switch;
 use crate::model::frr::{
-    FrrChange, FrrConfiguration, FrrPurpose, FrrWrite, HOSTNAME_LABEL, LEFT_OUT_VRFS, Selector, Sessions,
-    name_of,
+    FOR_NODES, FrrChange, FrrConfiguration, FrrPurpose, FrrWrite, HOSTNAME_LABEL, LEFT_OUT_VRFS, Selector,
+    Sessions, name_of,
 };
 use crate::model::kind::ObjectKind;
 use crate::model::names::{FrrName, NodeName, ten_of};
@@ -59,17 +59,14 @@ pub(super) fn routes(world: &World, frr: &Frr, now: Now) -> RoutesPlan {
         Ok(configurations) => configurations,
         Err(_) if frr.awaits_list() => return plan,
         Err(why) => {
-            plan.findings.insert(about_template(frr, why.to_owned()));
+            plan.findings.extend(templates_of(frr).map(|name| about_template(name, why.to_owned())));
             return plan;
         }
     };
-    let template = template(frr, configurations);
-    let mut wanted = wanted(world, frr, &mut plan);
-    if let (Err(why), Exporting::By(_)) = (&template, frr.exporting()) {
-        plan.findings.insert(about_template(frr, why.clone()));
-    }
+    let templates = Templates::of(frr, configurations, &mut plan);
+    let mut wanted = wanted(world, frr, &templates, &mut plan);
     plan.findings.extend(foreign(configurations, &wanted));
-    if let Exporting::By(template) = frr.exporting() {
+    for template in templates_of(frr) {
         let subject = (ObjectKind::FrrConfiguration, template.as_str());
         plan.findings.extend(announced_twice(world, subject));
         plan.findings.extend(configurations.get(template).and_then(in_vrfs));
@@ -79,7 +76,7 @@ pub(super) fn routes(world: &World, frr: &Frr, now: Now) -> RoutesPlan {
         return plan;
     }
     let routes = announced(world);
-    let mut round = Pass { world, frr, now, sessions: template.ok(), present: OnceCell::new(), plan };
+    let mut round = Pass { world, frr, now, templates, present: OnceCell::new(), plan };
     let mut exact = None;
     for found in configurations.values() {
         let Some(node) = &found.of_node else { continue };
@@ -116,7 +113,12 @@ struct DesiredRoute {
 
 /// The nodes that get an FRRConfiguration: those that have blocks or may get some. It exists before the first block,
 /// so that its sessions are up by then.
-fn wanted(world: &World, frr: &Frr, plan: &mut RoutesPlan) -> BTreeMap<FrrName, DesiredRoute> {
+fn wanted(
+    world: &World,
+    frr: &Frr,
+    templates: &Templates,
+    plan: &mut RoutesPlan,
+) -> BTreeMap<FrrName, DesiredRoute> {
     let mut by_hostname: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
     let mut without = Vec::new();
     for node in world.nodes() {
@@ -141,6 +143,7 @@ fn wanted(world: &World, frr: &Frr, plan: &mut RoutesPlan) -> BTreeMap<FrrName, 
     for (hostname, nodes) in by_hostname {
         match &nodes[..] {
             [node] if is_meant(node) => {
+                plan.findings.extend(templates.finding(node));
                 let of = DesiredRoute { name: node.name.clone(), hostname: hostname.to_owned() };
                 wanted.insert(name_of(&node.name), of);
             }
@@ -161,11 +164,81 @@ fn wanted(world: &World, frr: &Frr, plan: &mut RoutesPlan) -> BTreeMap<FrrName, 
     wanted
 }
 
-/// The sessions of the template, or why it can't be used.
-fn template(frr: &Frr, configurations: &BTreeMap<FrrName, FrrConfiguration>) -> Result<Sessions, String> {
-    let Exporting::By(name) = frr.exporting() else {
-        return Err("no template is given".to_owned());
+/// The names of the templates.
+fn templates_of(frr: &Frr) -> impl Iterator<Item = &FrrName> {
+    let names = match frr.exporting() {
+        Exporting::By(names) => Some(names),
+        Exporting::Nothing => None,
     };
+    names.into_iter().flatten()
+}
+
+/// The templates that can be used.
+#[derive(Debug, Default)]
+struct Templates {
+    usable: Vec<Template>,
+    /// Whether another one can't be used. The nodes that it is for are unknown then.
+    lacks_some: bool,
+}
+
+/// A template that can be used.
+#[derive(Debug)]
+struct Template {
+    name: FrrName,
+    for_nodes: BTreeMap<String, String>,
+    sessions: Sessions,
+}
+
+impl Templates {
+    fn of(frr: &Frr, configurations: &BTreeMap<FrrName, FrrConfiguration>, plan: &mut RoutesPlan) -> Self {
+        let mut templates = Self::default();
+        for name in templates_of(frr) {
+            match template(name, configurations) {
+                Ok(template) => templates.usable.push(template),
+                Err(why) => {
+                    templates.lacks_some = true;
+                    plan.findings.insert(about_template(name, why));
+                }
+            }
+        }
+        templates
+    }
+
+    /// Those that are for a node.
+    fn for_node(&self, node: &Node) -> impl Iterator<Item = &Template> {
+        let has = |(key, value): (&String, &String)| node.labels.get(key) == Some(value);
+        self.usable.iter().filter(move |template| template.for_nodes.iter().all(has))
+    }
+
+    /// The sessions of a node: those of the only template that is for it.
+    fn sessions(&self, node: &Node) -> Option<&Sessions> {
+        let mut of_node = self.for_node(node);
+        let only = of_node.next().filter(|_| of_node.next().is_none())?;
+        Some(&only.sessions)
+    }
+
+    /// That a node has no template, or several.
+    fn finding(&self, node: &Node) -> Option<Finding> {
+        let names: Vec<&FrrName> = self.for_node(node).map(|template| &template.name).collect();
+        let why = match names.len() {
+            1 => return None,
+            0 if self.lacks_some => return None,
+            0 => format!("no template is for it; give one of them its labels in the annotation {FOR_NODES}"),
+            _ => format!(
+                "the templates {} are for it; give each node one template by the annotation {FOR_NODES}",
+                ten_of(names)
+            ),
+        };
+        let why = format!("it gets no sessions with routers: {why}");
+        Some(Finding::of_node(FindingKind::RouteWithheld, &node.name, why))
+    }
+}
+
+/// A template, or why it can't be used.
+fn template(
+    name: &FrrName,
+    configurations: &BTreeMap<FrrName, FrrConfiguration>,
+) -> Result<Template, String> {
     let found = configurations.get(name);
     let found =
         found.ok_or("it does not exist, so new nodes announce no routes; create it as the template")?;
@@ -177,15 +250,14 @@ fn template(frr: &Frr, configurations: &BTreeMap<FrrName, FrrConfiguration>) -> 
             "the template has no router, so no route can be announced; add spec.bgp.routers".to_owned()
         );
     }
-    Ok(found.sessions.clone())
+    let for_nodes = found.for_nodes.clone().map_err(|text| {
+        format!("its annotation {FOR_NODES} is `{text}`, and must be KEY=VALUE, separated by commas")
+    })?;
+    Ok(Template { name: name.clone(), for_nodes, sessions: found.sessions.clone() })
 }
 
-fn about_template(frr: &Frr, why: String) -> Finding {
-    let name = match frr.exporting() {
-        Exporting::By(name) => name.as_str(),
-        Exporting::Nothing => "template",
-    };
-    Finding::new(FindingKind::RouteWithheld, ObjectKind::FrrConfiguration, name, why)
+fn about_template(name: &FrrName, why: String) -> Finding {
+    Finding::new(FindingKind::RouteWithheld, ObjectKind::FrrConfiguration, name.as_str(), why)
 }
 
 /// That routers of VRFs announce the routes of nodes too.
@@ -222,8 +294,7 @@ struct Pass<'a> {
     world: &'a World,
     frr: &'a Frr,
     now: Now,
-    /// The sessions of the template, if it can be used.
-    sessions: Option<Sessions>,
+    templates: Templates,
     /// The result of [`present`]. Only the few passes that add a prefix need it.
     present: OnceCell<PrefixIndex<FrrName>>,
     plan: RoutesPlan,
@@ -242,9 +313,14 @@ fn present(frr: &Frr) -> PrefixIndex<FrrName> {
 }
 
 impl Pass<'_> {
+    /// The sessions that a node gets.
+    fn sessions_of(&self, node: &NodeName) -> Option<Sessions> {
+        self.templates.sessions(self.world.node(node)?).cloned()
+    }
+
     /// Creates the FRRConfiguration of a node.
     fn create(&mut self, name: &FrrName, node: &DesiredRoute) {
-        let Some(sessions) = self.sessions.clone() else { return };
+        let Some(sessions) = self.sessions_of(&node.name) else { return };
         let writing = self.frr.writing(name);
         self.report(name, &node.name, writing.routes.why);
         if !self.is_due(name, writing.routes.pause.later_than(self.now)) {
@@ -345,7 +421,7 @@ impl Pass<'_> {
         let present: AddressSet = found.prefixes.iter().copied().collect();
         prefixes.retain(|prefix| present.covers(*prefix) || !self.is_announced_elsewhere(found, *prefix));
         let has_other_sessions =
-            self.sessions.as_ref().is_some_and(|of_template| *of_template != found.sessions);
+            self.sessions_of(&node.name).is_some_and(|of_template| of_template != found.sessions);
         let of_sessions = writing.sessions.why.filter(|_| has_other_sessions);
         let purpose = if prefixes != found.prefixes || !found.is_exact {
             FrrPurpose::Prefixes
@@ -372,7 +448,7 @@ impl Pass<'_> {
 
     /// Copies the template into one FRRConfiguration, and into the next after a while.
     fn copy_template(&mut self, found: &FrrConfiguration, node: &DesiredRoute) {
-        let Some(sessions) = self.sessions.clone() else { return };
+        let Some(sessions) = self.sessions_of(&node.name) else { return };
         let next = self.frr.last_rollout().map(|last| last + ROLLOUT_INTERVAL);
         if let Some(next) = next.filter(|next| *next > self.now.uptime) {
             self.wake_at(next);

@@ -4,7 +4,7 @@
 //! needs no change here. Reading one never fails: an unreadable part makes it differ from the object that the
 //! controller would write.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -14,8 +14,8 @@ use super::pod_ip_pool::OURS;
 use super::side_watched::{KindPath, SideKind};
 use super::watched::Meta;
 use crate::model::frr::{
-    FrrChange, FrrConfiguration, FrrNodeState, FrrPurpose, FrrWrite, HOSTNAME_LABEL, LEFT_OUT_VRFS, Selector,
-    Sessions, name_of,
+    FOR_NODES, FrrChange, FrrConfiguration, FrrNodeState, FrrPurpose, FrrWrite, HOSTNAME_LABEL,
+    LEFT_OUT_VRFS, Selector, Sessions, name_of,
 };
 use crate::model::names::NodeName;
 use crate::net::cidr::{Cidr, Family};
@@ -78,6 +78,7 @@ impl SideKind for FrrConfiguration {
             sessions,
             is_deleting: meta.is_deleting(),
             n_routers: routers().count(),
+            for_nodes: for_nodes(metadata["annotations"][FOR_NODES].as_str().unwrap_or_default()),
             vrfs: vrfs.filter(|vrf| !left_out.contains(vrf)).map(str::to_owned).collect(),
             is_exact,
         })
@@ -134,6 +135,18 @@ fn prefixes(spec: &Value) -> BTreeSet<Cidr> {
             list(&router["prefixes"]).into_iter().chain(allowed.collect::<Vec<_>>())
         })
         .collect()
+}
+
+/// Labels as `KEY=VALUE`, separated by commas.
+fn for_nodes(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let labels = text.split(',').map(str::trim).filter(|label| !label.is_empty());
+    let label = |label: &str| {
+        let (key, value) = label.split_once('=')?;
+        let is_plain =
+            |part: &str| part.chars().all(|char| char.is_ascii_alphanumeric() || "-._/".contains(char));
+        (!key.is_empty() && is_plain(key) && is_plain(value)).then(|| (key.to_owned(), value.to_owned()))
+    };
+    labels.map(label).collect::<Option<_>>().ok_or_else(|| text.to_owned())
 }
 
 /// The names in a text, separated by commas.
@@ -320,6 +333,17 @@ mod tests {
         object["metadata"]["resourceVersion"] = json!(revision);
         object["metadata"]["uid"] = json!("u");
         object
+    }
+
+    #[test]
+    fn a_template_is_for_the_nodes_with_its_labels() {
+        let read = |text: &str| for_nodes(text).map(|labels| format!("{labels:?}"));
+        assert_eq!(read("").unwrap(), "{}");
+        assert_eq!(read(" rack=1 ").as_deref(), Ok(r#"{"rack": "1"}"#));
+        assert_eq!(read("a/rack=1,,zone=b").as_deref(), Ok(r#"{"a/rack": "1", "zone": "b"}"#));
+        for text in ["rack", "rack!=1", "rack==1", "=1", "rack in (a)", "rack = 1"] {
+            assert_eq!(read(text), Err(text.to_owned()));
+        }
     }
 
     #[test]

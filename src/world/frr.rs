@@ -21,8 +21,8 @@ use crate::model::time::Now;
 /// Whether the routes of nodes are announced, and with which template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exporting {
-    /// They are announced with the sessions of this FRRConfiguration.
-    By(FrrName),
+    /// They are announced with the sessions of these FRRConfigurations, each for its nodes.
+    By(BTreeSet<FrrName>),
     /// None is announced, and the controller deletes its FRRConfigurations.
     Nothing,
 }

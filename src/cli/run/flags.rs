@@ -14,6 +14,7 @@ use crate::controller::mode::ModeSource;
 use crate::controller::routes::RouteExport;
 use crate::controller::run::Options;
 use crate::model::cilium_version::CiliumVersion;
+use crate::model::names::FrrName;
 use crate::model::startup_taint;
 use crate::net::cidr::Family;
 use crate::plan::{
@@ -181,11 +182,15 @@ pub struct Args {
     )]
     routes: RoutesFlag,
 
-    /// The FRRConfiguration whose routers and neighbors all nodes get, in the namespace of the frr-k8s daemons.
+    /// The FRRConfigurations whose routers and neighbors nodes get, separated by commas, in the namespace of the frr-k8s
+    /// daemons.
     ///
-    /// Its `nodeSelector` must match no node.
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = template, help_heading = ROUTES)]
-    routes_template: Option<(String, String)>,
+    /// Their `nodeSelector` must match no node. The annotation `nodeipam.io/nodes` of each has the labels of its nodes,
+    /// such as `rack=1`; without it, it is for every node. A node needs exactly one.
+    #[arg(
+        long, value_name = "NAMESPACE/NAME", value_parser = template, value_delimiter = ',', help_heading = ROUTES
+    )]
+    routes_template: Vec<(String, String)>,
 
     /// The gRPC API of the GoBGP daemon that announces the routes. It is used without TLS.
     ///
@@ -402,9 +407,15 @@ impl Args {
     /// How routes are announced.
     fn routes(&self) -> anyhow::Result<Option<RouteExport>> {
         // The command line requires one of both, but not where the other is given.
-        let by_frr = |exporting: fn(String) -> Exporting| {
-            let template = self.routes_template.clone().context("--routes-template is required")?;
-            Ok(Some(RouteExport::FrrK8s { namespace: template.0, exporting: exporting(template.1) }))
+        let by_frr = |exporting: fn(BTreeSet<FrrName>) -> Exporting| {
+            let (namespace, _) = self.routes_template.first().context("--routes-template is required")?;
+            if let Some((other, _)) = self.routes_template.iter().find(|(other, _)| other != namespace) {
+                bail!(
+                    "--routes-template: all templates must be in one namespace, and these are in {namespace} and {other}"
+                );
+            }
+            let names = self.routes_template.iter().map(|(_, name)| name.as_str().into()).collect();
+            Ok(Some(RouteExport::FrrK8s { namespace: namespace.clone(), exporting: exporting(names) }))
         };
         let by_gobgp = |announcing| {
             let address = self.gobgp_address.as_ref().context("--gobgp-address is required")?;
@@ -415,7 +426,7 @@ impl Args {
         };
         match self.routes {
             RoutesFlag::Off => Ok(None),
-            RoutesFlag::FrrK8s => by_frr(|name| Exporting::By(name.into())),
+            RoutesFlag::FrrK8s => by_frr(Exporting::By),
             RoutesFlag::Gobgp if !self.leader_elect => {
                 bail!("--routes gobgp needs the election: GoBGP accepts the changes of every replica")
             }
@@ -560,6 +571,11 @@ mod tests {
         assert_eq!(export("run --routes gobgp --gobgp-address g:1").unwrap(), "Blocks g:1");
         assert_eq!(export("run --routes remove --gobgp-address g:1").unwrap(), "Nothing g:1");
         assert_eq!(export("run --routes remove --routes-template n/t").unwrap(), "Nothing");
+        let by = |templates: &str| export(&format!("run --routes frr-k8s --routes-template {templates}"));
+        assert_eq!(by("n/t").unwrap(), r#"By({"t"})"#);
+        assert_eq!(by("n/t,n/u").unwrap(), r#"By({"t", "u"})"#);
+        let several = by("n/t,m/u").unwrap_err();
+        assert!(several.contains("all templates must be in one namespace"), "{several}");
         let other = ["--routes frr-k8s --gobgp-address g:1", "--routes gobgp --routes-template n/t"];
         for line in ["--routes gobgp", "--routes remove", "--routes frr-k8s"].into_iter().chain(other) {
             let why = refused(&format!("run {line}"));

@@ -176,6 +176,7 @@ async fn routes_leave_half_of_the_places_to_other_writes() {
         sessions: String::new().into(),
         n_routers: 1,
         vrfs: BTreeSet::new(),
+        for_nodes: Ok(std::collections::BTreeMap::new()),
         is_deleting: false,
         is_exact: false,
     });

@@ -21,12 +21,12 @@ fn sessions(text: &str) -> Sessions {
     text.to_owned().into()
 }
 
-/// An FRRConfiguration in a line: `NODE HOSTNAME|every @REVISION [PREFIX…] [sessions=TEXT]`, or `template @REVISION …`.
+/// An FRRConfiguration in a line: `NODE HOSTNAME|every @REVISION [PREFIX…] [sessions=TEXT]`, or `template… @REVISION [for=ZONE|odd] …`.
 fn configuration(line: &str) -> FrrConfiguration {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let node: Option<NodeName> = (words[0] != "template").then(|| words[0].into());
+    let node: Option<NodeName> = (!words[0].starts_with("template")).then(|| words[0].into());
     FrrConfiguration {
-        name: node.as_ref().map_or_else(|| "template".into(), name_of),
+        name: node.as_ref().map_or_else(|| words[0].into(), name_of),
         uid: format!("uid-{}", words[0]).into(),
         revision: lines::revision(&words),
         selector: match words[1] {
@@ -39,6 +39,10 @@ fn configuration(line: &str) -> FrrConfiguration {
         sessions: sessions(value(&words, "sessions=").unwrap_or("s")),
         is_deleting: words.contains(&"deleting"),
         n_routers: 1,
+        for_nodes: match value(&words, "for=") {
+            Some("odd") => Err("odd".to_owned()),
+            zone => Ok(zone.map(|zone| ("zone".to_owned(), zone.to_owned())).into_iter().collect()),
+        },
         vrfs: value(&words, "vrf=").map(ToOwned::to_owned).into_iter().collect(),
         is_exact: !words.contains(&"edited"),
     }
@@ -52,7 +56,7 @@ fn cluster(text: &str, configurations: &[&str]) -> Cluster {
 }
 
 fn exporting(cluster: &mut Cluster, configurations: &[&str]) {
-    cluster.world.export_routes(Exporting::By("template".into()));
+    cluster.world.export_routes(Exporting::By(["template".into()].into()));
     let all = ["template @70"].iter().chain(configurations).map(|line| configuration(line)).collect();
     cluster.world.observe_frr_configurations(FrrConfigurationNews::Listed(all));
     cluster.world.observe_frr_node_states(FrrNodeStateNews::Listed(Vec::new()));
@@ -289,7 +293,7 @@ fn nothing_is_written_on_standby_while_passive_or_frozen() {
 #[test]
 fn nothing_is_written_before_the_objects_are_known() {
     let mut cluster = Cluster::of(A);
-    cluster.world.export_routes(Exporting::By("template".into()));
+    cluster.world.export_routes(Exporting::By(["template".into()].into()));
     writes(&cluster, "");
     cluster.world.observe_frr_configurations(FrrConfigurationNews::Unlisted("can't list them".to_owned()));
     writes(&cluster, "RouteWithheld FRRConfiguration template: can't list them");
@@ -459,4 +463,47 @@ fn a_router_of_a_vrf_in_the_template_is_information() {
             .contains("RouteInVrf FRRConfiguration template: its routers of the VRFs red announce")
     );
     assert!(!FindingKind::RouteInVrf.is_wrong());
+}
+
+#[test]
+fn each_node_gets_the_sessions_of_the_template_for_its_labels() {
+    let mut cluster = cluster(
+        "pool p 10.0.0.0/24 26\nnode a 1 zone=x label=kubernetes.io/hostname=host-a\n\
+         node b 2 zone=y label=kubernetes.io/hostname=host-b",
+        &["a host-a @95 sessions=of-x", "b host-b @95 sessions=of-y"],
+    );
+    let templates = ["template-x", "template-y"].map(Into::into);
+    cluster.world.export_routes(Exporting::By(templates.into()));
+    let all = [
+        "template-x @70 for=x sessions=of-x",
+        "template-y @71 for=y sessions=of-y",
+        "a host-a @95 sessions=of-x",
+    ];
+    let list =
+        |lines: &[&str]| FrrConfigurationNews::Listed(lines.iter().map(|line| configuration(line)).collect());
+    cluster.world.observe_frr_configurations(list(&all));
+    cluster.world.observe_frr_node_states(FrrNodeStateNews::Listed(Vec::new()));
+    writes(&cluster, "create FRRConfiguration of-b of node b without prefixes");
+    // Its rack has changed.
+    cluster.observe("node a 1 zone=y label=kubernetes.io/hostname=host-a @96");
+    let plan = routes(&cluster.world, cluster.now);
+    assert!(
+        reported(&plan).contains("copy the template into FRRConfiguration of-a of node a"),
+        "{}",
+        reported(&plan)
+    );
+    // Two templates or none: it keeps its sessions, and no object is created for another node.
+    shown(&mut cluster, "template-x @97 for=y sessions=of-x");
+    let found = reported(&routes(&cluster.world, cluster.now));
+    assert_eq!(found.matches("the templates template-x, template-y are for it").count(), 2, "{found}");
+    assert!(!found.contains("copy") && !found.contains("create"), "{found}");
+    shown(&mut cluster, "template-x @98 for=z sessions=of-x");
+    shown(&mut cluster, "template-y @99 for=z sessions=of-y");
+    let found = reported(&routes(&cluster.world, cluster.now));
+    assert_eq!(found.matches("no template is for it").count(), 2, "{found}");
+    // Its labels can't be read, so the nodes that it is for are unknown.
+    shown(&mut cluster, "template-y @100 for=odd sessions=of-y");
+    let found = reported(&routes(&cluster.world, cluster.now));
+    assert!(found.contains("its annotation nodeipam.io/nodes is `odd`"), "{found}");
+    assert!(!found.contains("no template is for it"), "{found}");
 }
