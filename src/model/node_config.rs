@@ -49,6 +49,13 @@ impl Relabelling {
         labels
     }
 
+    /// Whether a person gives the label. Kubernetes and clouds give those of its domains: host name, zone, instance type.
+    #[must_use]
+    pub fn is_of_a_person(&self) -> bool {
+        let domain = self.key.split_once('/').map_or("", |(domain, _)| domain);
+        !domain.ends_with("kubernetes.io") && !domain.ends_with("k8s.io")
+    }
+
     /// The changes that may decide whether a node satisfies an expression.
     fn of(expression: Expression) -> Vec<Self> {
         let set = |key: &str, value: String| Self { key: key.to_owned(), value: Some(value) };

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::model::stable_names;
 
 /// The key of `cilium-config` that names the mode.
-pub(super) const IPAM_KEY: &str = "ipam";
+pub const IPAM_KEY: &str = "ipam";
 
 stable_names! {
     /// A mode of Cilium, as `ipam` of `cilium-config` names it, in which nodes can get blocks of pools.

@@ -9,7 +9,7 @@ use super::index::{differing, remove};
 use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::node_config::{NodeConfig, NodeConfigNews, Overrides, Relabelling};
 use crate::publisher::Publisher;
-use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::ipam_mode::{IPAM_KEY, IpamMode};
 use crate::publisher::mode::Publishers;
 
 /// The known CiliumNodeConfigs, and the publishers that follow from them.
@@ -111,7 +111,8 @@ impl NodeConfigs {
         labels: &BTreeMap<String, String>,
         is_wanted: impl Fn(IpamMode) -> bool,
     ) -> Option<Relabelling> {
-        self.known.values().flat_map(NodeConfig::relabellings).find(|change| {
+        let with_mode = self.known.values().filter(|config| config.defaults.contains_key(IPAM_KEY));
+        with_mode.flat_map(NodeConfig::relabellings).filter(Relabelling::is_of_a_person).find(|change| {
             match self.own(of_all, &change.applied_to(labels)) {
                 Some(Ok(own)) => is_wanted(own.ipam_mode()),
                 Some(Err(_)) => false,

@@ -40,6 +40,16 @@ const RANGES: [(&str, &str); 4] = [
     ("cluster-pool-ipv6-mask-size", "123"),
 ];
 
+/// The settings of Cilium with which agents can run in the mode crd.
+const FOR_CRD: [(&str, &str); 6] = [
+    ("routing-mode", "native"),
+    ("enable-endpoint-routes", "true"),
+    ("enable-ipv4-masquerade", "false"),
+    ("enable-ipv6-masquerade", "false"),
+    ("ipv4-native-routing-cidr", "10.0.0.0/8"),
+    ("ipv6-native-routing-cidr", "fd00::/16"),
+];
+
 /// The agent of a node, and the number of its Pods so far.
 struct Daemon {
     agent: Agent,
@@ -93,10 +103,21 @@ async fn run_while(
         }
         Ok::<(), anyhow::Error>(())
     };
-    let (said, replaced) = tokio::join!(run(&rig.control_plane, command), replaced);
-    let said = said?;
-    replaced.with_context(|| format!("{command:?}: {}{}", said.text, said.errors))?;
-    Ok(said)
+    let said = run(&rig.control_plane, command);
+    tokio::pin!(said, replaced);
+    tokio::select! {
+        said = &mut said => {
+            let said = said?;
+            if said.code == Some(0) {
+                replaced.await.with_context(|| format!("{command:?}: {}{}", said.text, said.errors))?;
+            }
+            Ok(said)
+        }
+        replaced = &mut replaced => {
+            replaced?;
+            said.await
+        }
+    }
 }
 
 /// Runs a command that has to end with this code.
@@ -120,12 +141,17 @@ async fn start_pod(rig: &Rig, daemons: &Daemons, node: &'static str, name: &str)
     create_running(&of_default, name, node, &addresses).await
 }
 
+/// Sets these keys of `cilium-config`.
+async fn configure(rig: &Rig, data: BTreeMap<&str, &str>) -> Result<()> {
+    let api: Api<ConfigMap> = Api::namespaced(rig.cluster.client.clone(), "kube-system");
+    api.patch("cilium-config", &PatchParams::default(), &Patch::Merge(json!({"data": data}))).await?;
+    Ok(())
+}
+
 /// Nodes with blocks of Cilium's operator, agents in cluster-pool, and pods.
 async fn served_by_operator(rig: &Rig, release: Release) -> Result<Daemons> {
     set_ipam(rig, CLUSTER_POOL).await?;
-    let api: Api<ConfigMap> = Api::namespaced(rig.cluster.client.clone(), "kube-system");
-    let data: BTreeMap<&str, &str> = RANGES.into();
-    api.patch("cilium-config", &PatchParams::default(), &Patch::Merge(json!({"data": data}))).await?;
+    configure(rig, RANGES.into()).await?;
     let flags: Vec<String> =
         RANGES.iter().flat_map(|(key, value)| [format!("--{key}"), (*value).to_owned()]).collect();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -168,9 +194,7 @@ async fn moves(release: Release) -> Result<()> {
         let out = folder.path().join("move").to_string_lossy().into_owned();
         expect(rig, &["migrate", "init", "--out", &out], 0).await?;
         let pools = std::fs::read_to_string(folder.path().join("move/pools.yaml"))?;
-        for part in
-            ["blockSize: 27", "cidr: 10.9.0.0/16", "blockSize: 123", "fd00:9::/112", "state: Cordoned"]
-        {
+        for part in ["blockSize: 27", "10.9.0.", "blockSize: 123", "fd00:9::", "state: Cordoned"] {
             ensure!(pools.contains(part), "no {part:?} in {pools}");
         }
         let again = expect(rig, &["migrate", "init", "--out", &out], 2).await?;
@@ -187,14 +211,21 @@ async fn moves(release: Release) -> Result<()> {
         let shown = expect(rig, &["migrate", "next", "a"], 0).await?;
         says(&shown, "kubectl label node a --overwrite nodeipam.io/ipam=crd")?;
 
+        // The settings of Cilium must fit the mode crd.
+        configure(rig, [("enable-endpoint-routes", "false")].into()).await?;
+        let refused = expect(rig, &["migrate", "next", "a", "--yes", "--timeout", "20s"], 1).await?;
+        ensure!(refused.errors.contains("migrate check fails at endpoint-routes"), "{}", refused.errors);
+        expect(rig, &["migrate", "check"], 1).await?;
+        configure(rig, FOR_CRD.into()).await?;
+
         // Forth, back, and forth again.
-        let next = ["migrate", "next", "a", "--yes", "--timeout", "60s"];
-        let back = ["migrate", "back", "a", "--yes", "--timeout", "60s"];
+        let next = ["migrate", "next", "a", "--yes", "--timeout", "150s"];
+        let back = ["migrate", "back", "a", "--yes", "--timeout", "150s"];
         for (command, state) in [(next, "a: Moved"), (back, "a: Claimed"), (next, "a: Moved")] {
             let said = run_while(rig, &mut daemons, &command, &["a"]).await?;
             ensure!(said.code == Some(0) && said.text.contains(state), "{}{}", said.text, said.errors);
         }
-        let batch = ["migrate", "next", "--batch", "2", "--yes", "--timeout", "60s"];
+        let batch = ["migrate", "next", "--batch", "2", "--yes", "--timeout", "150s"];
         // The controller may be gone at any time.
         controller.sigkill().await?;
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;

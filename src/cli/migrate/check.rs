@@ -47,28 +47,39 @@ const OF_CRD: [Point; 13] = [
     Point::Size,
 ];
 
+/// The lines of the check that fail.
+pub(super) async fn failures(cluster: &Cluster) -> anyhow::Result<Vec<Line>> {
+    let lines = lines(cluster).await?;
+    Ok(lines.into_iter().filter(|line| line.state == State::Fail).collect())
+}
+
+async fn lines(cluster: &Cluster) -> anyhow::Result<Vec<Line>> {
+    let (Gathered { clients, world, .. }, unlisted) = cluster.access.gather_readable().await?;
+    let installation = facts::of_cluster(&clients, &cluster.access, unlisted).await?;
+    let Mode::Active(publishers) = world.mode() else {
+        bail!("cilium-config can't be read, or its mode is not served: cilium-node-ipam preflight");
+    };
+    let Some(crd) = publishers.of_mode(IpamMode::Crd) else {
+        bail!(
+            "nodes of the mode {} can't move one by one: see docs/how-to/move-in.md",
+            publishers.ipam_mode()
+        );
+    };
+    let others = BTreeMap::from([(publishers.ipam_mode(), Ok((**publishers).clone()))]);
+    let moved = Publishers::from(crd.clone()).beside(others, Vec::new()).assumed();
+    let mut supposed = world.clone();
+    supposed.suppose_mode(Mode::Active(moved));
+    let of = |world, points: &'static [Point]| {
+        preflight(world, &installation).into_iter().filter(|line| points.contains(&line.point))
+    };
+    let mut lines: Vec<Line> = of(&world, &OF_PRESENT_MODE).chain(of(&supposed, &OF_CRD)).collect();
+    lines.sort_by_key(|line| line.state);
+    Ok(lines)
+}
+
 pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let (Gathered { clients, world, .. }, unlisted) = args.cluster.access.gather_readable().await?;
-        let installation = facts::of_cluster(&clients, &args.cluster.access, unlisted).await?;
-        let Mode::Active(publishers) = world.mode() else {
-            bail!("cilium-config can't be read, or its mode is not served: cilium-node-ipam preflight");
-        };
-        let Some(crd) = publishers.of_mode(IpamMode::Crd) else {
-            bail!(
-                "nodes of the mode {} can't move one by one: see docs/how-to/move-in.md",
-                publishers.ipam_mode()
-            );
-        };
-        let others = BTreeMap::from([(publishers.ipam_mode(), Ok((**publishers).clone()))]);
-        let moved = Publishers::from(crd.clone()).beside(others, Vec::new()).assumed();
-        let mut supposed = world.clone();
-        supposed.suppose_mode(Mode::Active(moved));
-        let of = |world, points: &'static [Point]| {
-            preflight(world, &installation).into_iter().filter(|line| points.contains(&line.point))
-        };
-        let mut lines: Vec<Line> = of(&world, &OF_PRESENT_MODE).chain(of(&supposed, &OF_CRD)).collect();
-        lines.sort_by_key(|line| line.state);
+        let lines = lines(&args.cluster).await?;
         let count = |state: State| lines.iter().filter(|line| line.state == state).count();
         let object = json!({
             "items": lines.iter().map(object).collect::<Vec<_>>(),

@@ -6,12 +6,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use crate::cli::answers::preflight::facts;
 use crate::cli::answers::{Cluster, Gathered, Verdict, block_on};
 use crate::cli::program::program;
 use crate::cli::screen::{self, Line};
 use crate::model::counted::counted;
-use crate::model::installation::Installation;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_by_number, ten_of};
 use crate::net::addresses::AddressSet;
@@ -25,9 +23,8 @@ use crate::world::World;
 /// The label by which a CiliumNodeConfig gives a node the mode crd.
 const LABEL: (&str, &str) = ("nodeipam.io/ipam", "crd");
 
-/// The keys of `cilium-config` with the ranges of cilium-operator, and the flag of kube-controller-manager.
-const RANGES: [(Family, &str); 2] =
-    [(Family::V4, "cluster-pool-ipv4-cidr"), (Family::V6, "cluster-pool-ipv6-cidr")];
+/// The maximum number of CIDRs of a family in a pool.
+const MAX_CIDRS: usize = 64;
 
 /// Write the files of a move to the mode crd: pools with the blocks that nodes have, a CiliumNodeConfig that moves
 /// labelled nodes, and values for the charts of Cilium and of the controller. It changes nothing.
@@ -52,16 +49,18 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let (Gathered { clients, world, .. }, unlisted) = args.cluster.access.gather_readable().await?;
+        let (Gathered { world, .. }, unlisted) = args.cluster.access.gather_readable().await?;
         for kind in [Kind::Node, Kind::CiliumNode] {
             if let Some(why) = unlisted.get(&kind) {
                 bail!("can't list {}s: {why}", kind.as_str());
             }
         }
-        let installation = facts::of_cluster(&clients, &args.cluster.access, unlisted).await?;
         let Mode::Active(publishers) = world.mode() else {
             bail!("cilium-config can't be read, or its mode is not served: {} preflight", program());
         };
+        if publishers.ipam_mode() == IpamMode::Crd {
+            bail!("cilium-config has `ipam: crd` already: {} migrate status", program());
+        }
         let blocks = Blocks::of(&world);
         let refused = blocks.refused(publishers);
         if !refused.is_empty() {
@@ -72,9 +71,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
             return Ok(Verdict::Found);
         }
         if blocks.0.is_empty() {
-            bail!("no CiliumNode has a podCIDR, so there is nothing to move: see docs/install.md");
+            bail!(
+                "no CiliumNode has a podCIDR without a pool, so there is nothing to import: {} migrate status",
+                program()
+            );
         }
-        let pools = blocks.pools(&installation)?;
+        let pools = blocks.pools()?;
+        for pool in &pools {
+            let name = pool["metadata"]["name"].as_str().unwrap_or_default();
+            if world.pool_object(&name.into()).is_some() {
+                bail!("NodeIPPool {name} exists already: rename or delete it first");
+            }
+        }
         let files = [
             ("pools.yaml", pools.iter().map(yaml).collect::<Result<Vec<_>, _>>()?.join("---\n")),
             ("ciliumnodeconfig.yaml", node_config(&args.cluster.access.cilium_namespace)),
@@ -106,10 +114,10 @@ fn next_lines(out: &str, blocks: &Blocks<'_>, mode: IpamMode) -> Vec<Line> {
     [
         format!("Wrote pools.yaml, ciliumnodeconfig.yaml, cilium-values.yaml and values.yaml to {out}: {n_nodes} can move."),
         "Read them, and then:".to_owned(),
-        format!("  1. {program} migrate check"),
-        format!("  2. {other}"),
+        format!("  1. {other}"),
+        format!("  2. install the controller with -f {out}/values.yaml; it brings the CRDs"),
         format!("  3. kubectl apply -f {out}/pools.yaml -f {out}/ciliumnodeconfig.yaml"),
-        format!("  4. install the controller with -f {out}/values.yaml"),
+        format!("  4. {program} migrate check"),
         format!("  5. {program} migrate status   # all nodes are Claimed"),
         format!("  6. {program} migrate next NODE"),
     ]
@@ -144,14 +152,17 @@ fn cilium_values(mode: IpamMode) -> String {
     format!("{operator}# Agents restart one by one, when you say so.\nrollOutCiliumPods: false\n")
 }
 
-/// The podCIDRs of nodes, by family and prefix length.
+/// The podCIDRs of nodes that are blocks of no pool, by family and prefix length.
 struct Blocks<'a>(BTreeMap<(Family, u8), BTreeMap<Cidr, &'a NodeName>>);
 
 impl<'a> Blocks<'a> {
     fn of(world: &'a World) -> Self {
         let mut blocks: BTreeMap<(Family, u8), BTreeMap<Cidr, &NodeName>> = BTreeMap::new();
         for cilium_node in world.cilium_nodes() {
-            for cidr in pod_cidrs_on(cilium_node) {
+            // A pool that has the block adopts it.
+            for cidr in
+                pod_cidrs_on(cilium_node).iter().filter(|cidr| world.pools_of_block(**cidr).next().is_none())
+            {
                 blocks
                     .entry((cidr.family(), cidr.prefix_len()))
                     .or_default()
@@ -183,15 +194,13 @@ impl<'a> Blocks<'a> {
         .collect()
     }
 
-    /// A pool for each size of a family. The first ones of both families share an object.
-    fn pools(&self, installation: &Installation) -> anyhow::Result<Vec<Value>> {
+    /// Pools with exactly these blocks, for each size of a family. The first ones of both families share an object.
+    fn pools(&self) -> anyhow::Result<Vec<Value>> {
         let mut of_family: BTreeMap<Family, Vec<(u8, Vec<Cidr>)>> = BTreeMap::new();
         for ((family, length), blocks) in &self.0 {
-            let is_only = self.0.keys().filter(|(other, _)| other == family).count() == 1;
-            let ranges = declared(*family, *length, blocks, installation).filter(|_| is_only);
-            let ranges =
-                ranges.unwrap_or_else(|| blocks.keys().copied().collect::<AddressSet>().cidrs().collect());
-            of_family.entry(*family).or_default().push((*length, ranges));
+            let ranges: Vec<Cidr> = blocks.keys().copied().collect::<AddressSet>().cidrs().collect();
+            let parts = ranges.chunks(MAX_CIDRS).map(|part| (*length, part.to_vec()));
+            of_family.entry(*family).or_default().extend(parts);
         }
         let n_pools = of_family.values().map(Vec::len).max().unwrap_or_default();
         let pools: Vec<Value> = (0..n_pools).map(|number| pool(number, &of_family)).collect();
@@ -216,30 +225,5 @@ fn pool(number: usize, of_family: &BTreeMap<Family, Vec<(u8, Vec<Cidr>)>>) -> Va
     }
     json!({
         "apiVersion": "nodeipam.io/v1alpha1", "kind": "NodeIPPool", "metadata": {"name": name}, "spec": spec,
-    })
-}
-
-/// The ranges that the other allocator declares, if they contain all blocks and are wide enough for one.
-fn declared(
-    family: Family,
-    length: u8,
-    blocks: &BTreeMap<Cidr, &NodeName>,
-    installation: &Installation,
-) -> Option<Vec<Cidr>> {
-    let settings = installation.settings.as_ref().ok().and_then(Option::as_ref);
-    let of_operator =
-        RANGES.into_iter().filter(|(of, _)| *of == family).filter_map(|(_, key)| settings?.get(key).cloned());
-    let managers = installation.controller_managers.as_deref().unwrap_or_default();
-    let of_manager =
-        managers.iter().filter_map(|process| process.flag("cluster-cidr").map(ToOwned::to_owned));
-    let texts: Vec<String> = of_operator.chain(of_manager).collect();
-    texts.iter().find_map(|text| {
-        let ranges: Vec<Cidr> = text
-            .split([' ', ','])
-            .filter_map(|part| part.trim().parse::<Cidr>().ok())
-            .filter(|range| range.family() == family && range.prefix_len() <= length)
-            .collect();
-        let covers = |block: &Cidr| ranges.iter().any(|range| range.covers(*block));
-        blocks.keys().all(covers).then_some(ranges)
     })
 }

@@ -49,7 +49,7 @@ pub(super) fn object(found: &Move, step: &Step, gates: &[Gate]) -> Value {
         "unclaimed": found.unclaimed.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "pods": found.pods.as_ref().ok().map(|(inside, outside)| json!({"inside": inside, "outside": outside})),
         "agent": found.agent, "held": found.is_held, "full": found.is_full,
-        "lostAtRestart": found.lost_at_restart, "lostOnReturn": found.lost_on_return,
+        "lostAtRestart": found.lost_at_restart.as_ref().ok(), "lostOnReturn": found.lost_on_return.as_ref().ok(),
         "next": step.in_words(),
         "gates": gates.iter().map(|gate| json!({
             "name": gate.name, "open": gate.remedy.is_none(), "text": gate.text, "remedy": gate.remedy,

@@ -105,12 +105,15 @@ fn problems(found: &[Move], unlisted: Option<&String>) -> Vec<String> {
         ));
     }
     for found in found {
-        if !found.lost_at_restart.is_empty() {
+        if let Err(why) = &found.mode {
+            problems.push(format!("{}: a restart of its agent may lose pods: {why}", found.node));
+        }
+        if let Some(lost) = found.lost_at_restart.as_ref().ok().filter(|lost| !lost.is_empty()) {
             problems.push(format!(
                 "{}: do not restart its agent: {} would lose their network: {}",
                 found.node,
-                counted(found.lost_at_restart.len(), "pod"),
-                ten_of(&found.lost_at_restart)
+                counted(lost.len(), "pod"),
+                ten_of(lost)
             ));
         }
         if found.is_full {

@@ -12,6 +12,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use serde_json::{Value, json};
 
+use super::check::failures;
 use super::look::{Look, gate_lines, note, object};
 use crate::cli::acts::{patch_params, within};
 use crate::cli::answers::{Live, Source, Verdict, block_on, fields};
@@ -20,7 +21,8 @@ use crate::cli::program::program;
 use crate::cli::screen::{self, Line};
 use crate::controller::client::Clients;
 use crate::model::names::{NodeName, PodName, Uid, ten_of};
-use crate::model::node::HOLD_GROWTH;
+use crate::model::node::{self as read, HOLD_GROWTH};
+use crate::publisher::ipam_mode::IpamMode;
 use crate::view::moving::{Direction, Gate, Move, State, Step, next_step};
 
 /// The pause between two looks at a node that changes.
@@ -33,6 +35,10 @@ struct Consent {
     /// printed.
     #[arg(short, long)]
     yes: bool,
+
+    /// Move nodes although `migrate check` has failures, because you know them.
+    #[arg(long)]
+    skip_check: bool,
 
     /// Stop waiting for a node after this time.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = humantime::parse_duration)]
@@ -144,6 +150,14 @@ pub(super) fn commit(args: Commit) -> anyhow::Result<Verdict> {
             screen::note(format_args!("nothing was written: not moved yet: {}", ten_of(shown)));
             return Ok(Verdict::Found);
         }
+        let is_left_out = |found: &&Move| {
+            args.all && found.is_held && found.mode == Ok(IpamMode::Crd) && found.state != State::Moved
+        };
+        let left_out: Vec<&Move> = found.iter().filter(is_left_out).collect();
+        if !left_out.is_empty() {
+            let shown = left_out.iter().map(|found| format!("{} is {}", found.node, found.state.as_str()));
+            screen::note(format_args!("left out, because they have not moved: {}", ten_of(shown)));
+        }
         let moved: Vec<&Move> = meant.into_iter().filter(|found| found.state == State::Moved).collect();
         let commands: Vec<String> = moved
             .iter()
@@ -155,7 +169,9 @@ pub(super) fn commit(args: Commit) -> anyhow::Result<Verdict> {
             let clients = clients(&look.listed.live)?;
             for found in &moved {
                 let node = look.listed.world.node(&found.node).context("it was listed")?;
-                patch(clients, &found.node, &node.uid, json!({"annotations": {HOLD_GROWTH: null}})).await?;
+                if !patch(clients, node, json!({"annotations": {HOLD_GROWTH: null}})).await? {
+                    bail!("Node {} has changed since it was read: run the command again", node.name);
+                }
                 note(&found.node, "Committed");
             }
         }
@@ -170,7 +186,7 @@ pub(super) fn commit(args: Commit) -> anyhow::Result<Verdict> {
                 (false, false) => commands.iter().map(|command| Line::from(format!("  {command}"))).collect(),
             }
         })?;
-        Ok(Verdict::Fine)
+        Ok(if left_out.is_empty() { Verdict::Fine } else { Verdict::Found })
     })
 }
 
@@ -189,7 +205,6 @@ struct Reached {
     found: Move,
     step: Step,
     gates: Vec<Gate>,
-    uid: Uid,
     look: Look,
 }
 
@@ -215,6 +230,17 @@ impl Reached {
 impl Consent {
     /// The steps of these nodes: printed, or made one node after the other.
     async fn walk(&self, nodes: &[NodeName], direction: Direction) -> anyhow::Result<Verdict> {
+        if self.yes && direction == Direction::Forth && !self.skip_check && !nodes.is_empty() {
+            let failed = failures(&self.cluster.cluster).await?;
+            if !failed.is_empty() {
+                screen::note(format_args!(
+                    "nothing was written: {} migrate check fails at {}; --skip-check moves the nodes all the same",
+                    program(),
+                    ten_of(failed.iter().map(|line| line.point.as_str()))
+                ));
+                return Ok(Verdict::Found);
+            }
+        }
         let (mut lines, mut objects) = (Vec::new(), Vec::new());
         let mut verdict = Verdict::Fine;
         for node in nodes {
@@ -252,8 +278,7 @@ impl Consent {
         let moves = look.moves()?;
         let found = moves.of_node(node, &look.pods);
         let (step, gates) = next_step(&moves, node, &found, direction);
-        let uid = node.uid.clone();
-        Ok(Reached { found, step, gates, uid, look })
+        Ok(Reached { found, step, gates, look })
     }
 
     /// Makes steps until none is left that a person makes, a gate is closed, or the time is over.
@@ -268,6 +293,7 @@ impl Consent {
                 noted = now;
             }
             let clients = clients(&next.look.listed.live)?;
+            let object = next.look.listed.world.node(node).context("it was listed")?;
             let is_over = began.elapsed() >= self.timeout;
             match &next.step {
                 _ if !next.is_open() && !matches!(next.step, Step::Await(_)) => return Ok(next),
@@ -275,20 +301,23 @@ impl Consent {
                 Step::Await(_) => {}
                 // The node is back, and nothing holds its growth any more.
                 Step::Commit if direction == Direction::Back => {
-                    patch(clients, node, &next.uid, json!({"annotations": {HOLD_GROWTH: null}})).await?;
+                    patch(clients, object, json!({"annotations": {HOLD_GROWTH: null}})).await?;
                 }
                 Step::Rest | Step::Commit | Step::Act(_) => return Ok(next),
                 Step::Label(change) => {
                     let metadata = json!({
                         "labels": {change.key.as_str(): change.value}, "annotations": {HOLD_GROWTH: ""},
                     });
-                    patch(clients, node, &next.uid, metadata).await?;
+                    patch(clients, object, metadata).await?;
                 }
                 Step::Restart(pod, uid) => {
-                    patch(clients, node, &next.uid, json!({"annotations": {HOLD_GROWTH: uid.as_str()}}))
-                        .await?;
-                    delete_agent(clients, &self.cluster.access.cilium_namespace, pod, uid).await?;
-                    self.until_gone(node, uid, began).await?;
+                    let hold = json!({"annotations": {HOLD_GROWTH: uid.as_str()}});
+                    // The gates are read again behind the write.
+                    if object.growth_hold.as_deref() != Some(uid.as_str()) {
+                        patch(clients, object, hold).await?;
+                    } else if delete_agent(clients, &self.cluster.access.cilium_namespace, pod, uid).await? {
+                        self.until_gone(node, uid, began).await?;
+                    }
                 }
             }
             tokio::time::sleep(PAUSE).await;
@@ -326,19 +355,32 @@ fn clients(live: &Live) -> anyhow::Result<&Clients> {
     }
 }
 
-/// Changes the metadata of a Node of this uid.
-async fn patch(clients: &Clients, node: &NodeName, uid: &Uid, mut metadata: Value) -> anyhow::Result<()> {
-    metadata["uid"] = uid.as_str().into();
+/// Changes the metadata of a Node in the version that was read. Returns `false` if it has changed since.
+async fn patch(clients: &Clients, node: &read::Node, mut metadata: Value) -> anyhow::Result<bool> {
+    metadata["uid"] = node.uid.as_str().into();
+    metadata["resourceVersion"] = node.revision.to_string().into();
     let api: Api<Node> = Api::all(clients.writes.clone());
     let patch = Patch::Merge(json!({"metadata": metadata}));
-    within(clients, &format!("Node {node}"), api.patch(node.as_str(), &patch_params(), &patch)).await?;
-    Ok(())
+    let params = patch_params();
+    let write = async {
+        match api.patch(node.name.as_str(), &params, &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            answer => answer.map(|_| true),
+        }
+    };
+    within(clients, &format!("Node {}", node.name), write).await
 }
 
-async fn delete_agent(clients: &Clients, namespace: &str, pod: &PodName, uid: &Uid) -> anyhow::Result<()> {
+/// Deletes the Pod of an agent. Returns `false` if another one has taken its place.
+async fn delete_agent(clients: &Clients, namespace: &str, pod: &PodName, uid: &Uid) -> anyhow::Result<bool> {
     let api: Api<Pod> = Api::namespaced(clients.writes.clone(), namespace);
     let preconditions = Preconditions { uid: Some(uid.as_str().to_owned()), ..Preconditions::default() };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    within(clients, &format!("Pod {namespace}/{pod}"), api.delete(pod.as_str(), &params)).await?;
-    Ok(())
+    let delete = async {
+        match api.delete(pod.as_str(), &params).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+            answer => answer.map(|_| true),
+        }
+    };
+    within(clients, &format!("Pod {namespace}/{pod}"), delete).await
 }

@@ -217,7 +217,7 @@ impl<'a> Subject<'a> {
     /// reports the use of the known agent after a fence.
     pub(in crate::plan) fn answer_is_needed(&self) -> bool {
         matches!(self.publisher.usage_query(self.carrier), QueryState::Answered(_))
-            && !self.world.freeze().stops_reclaim()
+            && !self.stops_reclaim()
             && self.world.answer_counts(&self.node.name)
             && self.draining().any(|(_, drain)| matches!(drain, Drain::Closed(used) if used.is_empty()))
             && !self

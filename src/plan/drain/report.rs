@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::model::address_class::AddressClass;
 use crate::model::counted::counted;
 use crate::model::names::ten_of;
+use crate::model::node::HOLD_GROWTH;
 use crate::plan::draft::Draft;
 use crate::plan::pods::drain_waits;
 use crate::plan::subject::Subject;
@@ -19,9 +20,16 @@ impl Subject<'_> {
                     let needed = !self.can_do_without(class, &BTreeSet::from([claim.cidr]));
                     needed.then(|| self.why_no_replacement(class, draft))
                 };
+                let of_hold = || {
+                    let is_held = self.node.growth_hold.is_some();
+                    is_held.then(|| format!("the annotation {HOLD_GROWTH} of its Node stops drains"))
+                };
                 let why = self.world.why_kept(self.carrier, claim);
-                let why =
-                    why.or_else(of_version).or_else(|| self.way().why_held(self, claim)).or_else(has_no_room);
+                let why = why
+                    .or_else(of_hold)
+                    .or_else(of_version)
+                    .or_else(|| self.way().why_held(self, claim))
+                    .or_else(has_no_room);
                 draft.findings.extend(why.map(|why| drain_waits(claim, &why)));
             }
         }

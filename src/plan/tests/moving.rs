@@ -4,7 +4,7 @@ use super::node_configs::node_config;
 use super::*;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::surroundings::PodAddresses;
-use crate::view::moving::{Direction, Moves, State, next_step};
+use crate::view::moving::{Direction, Moves, State, Step, next_step};
 
 type Pods = BTreeMap<NodeName, Vec<PodAddresses>>;
 
@@ -85,18 +85,51 @@ fn a_node_goes_back_while_its_pods_are_in_its_first_block() {
     );
     let back = |cluster: &Cluster, pods: &Pods| shown(cluster, pods, Direction::Back);
     let mut cluster = cluster(&moved);
-    assert_eq!(back(&cluster, &pods(&["10.0.0.17"])), "Prepared: label zone- [pods]");
+    assert_eq!(back(&cluster, &pods(&["10.0.0.17"])), "Prepared: label zone- [pods further-blocks]");
     let inside = pods(&["10.0.0.3"]);
+    // The next pod may start in the second block.
+    assert_eq!(back(&cluster, &inside), "Moved: label zone- [further-blocks]");
+    let cordoned = "taint=node.kubernetes.io/unschedulable";
+    cluster.observe(&format!("node a 1 zone=z holds=uid-before {cordoned} @94"));
     assert_eq!(back(&cluster, &inside), "Moved: label zone-");
-    cluster.observe("node a 1 holds @95");
+    cluster.observe(&format!("node a 1 holds {cordoned} @95"));
     assert_eq!(back(&cluster, &inside), "Back: delete Pod cilium-a");
-    // A pod that has started in between would lose its network.
+    // A pod that has started in between would lose its network. In the mode crd its agent finds all blocks.
     let late = pods(&["10.0.0.17"]);
-    let blocked = "Blocked: its agent must not restart: pods would lose their network";
-    assert_eq!(back(&cluster, &late), blocked);
-    assert_eq!(forth(&cluster, &late), blocked);
-    cluster.observe("node a 1 holds=uid-before @96");
-    assert_eq!(back(&cluster, &inside), "Back: -");
+    assert_eq!(back(&cluster, &late), "Blocked: delete Pod cilium-a [pods]");
+    assert_eq!(forth(&cluster, &late), "Blocked: label zone=z");
+    cluster.observe(&format!("node a 1 holds=uid-before {cordoned} @96"));
+    assert_eq!(back(&cluster, &inside), "Back: commit");
+    cluster.observe_agents(AgentNews::Listed(vec![lines::agent(&format!("{AGENT} unready"))]));
+    assert_eq!(back(&cluster, &inside), "Back: wait: its agent is Ready");
+    cluster.observe_agents(AgentNews::Listed(Vec::new()));
+    assert_eq!(back(&cluster, &inside), "Back: wait: its agent starts");
+}
+
+/// Nothing is known then about the pods that a step would cost.
+#[test]
+fn where_pods_or_node_configs_are_not_known_no_step_is_free() {
+    let text = format!("node a 1 holds\nciliumnode a @90 10.0.0.0/28 used=10.0.0.0/28\n{BLOCK}\n{AGENT}");
+    let mut cluster = cluster(&text);
+    let moves = Moves::of(&cluster.world).unwrap();
+    let node = cluster.world.node(&"a".into()).unwrap();
+    let found = moves.of_node(node, &Err("forbidden".to_owned()));
+    let (step, gates) = next_step(&moves, node, &found, Direction::Back);
+    assert!(matches!(step, Step::Restart(..)), "{step:?}");
+    assert!(gates.iter().any(|gate| gate.name == "pods" && gate.remedy.is_some()), "{gates:?}");
+    cluster.world.observe_node_configs(NodeConfigNews::Unlisted("forbidden".to_owned()));
+    assert!(Moves::of(&cluster.world).is_err_and(|why| why.contains("in which mode each node runs")));
+}
+
+/// The label of a host or a zone is not a person's.
+#[test]
+fn labels_that_kubernetes_gives_are_never_changed() {
+    let text = format!("node a 1\nciliumnode a @90 bare 10.0.0.0/28\n{BLOCK}\n{AGENT}");
+    let mut cluster = cluster(&text);
+    let config = node_config("canary kubernetes.io/hostname=w1 ipam=crd");
+    cluster.world.observe_node_configs(NodeConfigNews::Listed(vec![config]));
+    let without = "Claimed: create a CiliumNodeConfig with `ipam: crd` [node-config]";
+    assert_eq!(forth(&cluster, &pods(&[])), without);
 }
 
 /// In the mode crd an agent without addresses waits, and one with some loses the pods of the others.
@@ -106,7 +139,7 @@ fn a_restart_loses_the_pods_outside_of_what_the_agent_finds() {
         let cluster = cluster(text);
         let moves = Moves::of(&cluster.world).unwrap();
         let node = cluster.world.node(&"a".into()).unwrap();
-        moves.of_node(node, &Ok(pods(addresses))).lost_at_restart
+        moves.of_node(node, &Ok(pods(addresses))).lost_at_restart.unwrap()
     };
     let crd = |more: &str| format!("node a 1 zone=z\nciliumnode a @90 {more}\n{BLOCK}");
     assert_eq!(lost(&crd("bare 10.0.0.0/28"), &["10.0.0.3", "10.9.9.9"]), [""; 0]);

@@ -194,7 +194,7 @@ fn the_own_range_of_an_agent_is_one_that_it_may_have() {
     let without_routes = found(&[("enable-endpoint-routes", "")], OBJECTS);
     assert!(without_routes.starts_with("FAIL endpoint-routes: "), "{without_routes}");
     let expected = "WARN own-range: the agents of 3 nodes without spec.podCIDRs invent a local range over addresses of \
-                    pools or nodes: n1 10.1.0.0/16, n2 10.2.0.0/16, n3 10.3.0.0/16";
+                    pools, nodes or pods: n1 10.1.0.0/16, n2 10.2.0.0/16, n3 10.3.0.0/16";
     assert!(without_routes.contains(expected), "{without_routes}");
     let ranges = [("enable-endpoint-routes", ""), ("ipv4-range", "10.7.0.0/24")];
     assert!(!found(&ranges, OBJECTS).contains("own-range"));

@@ -3,6 +3,8 @@
 use super::{Move, Moves, Runs, State};
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
+use crate::model::freeze::Switch;
+use crate::model::installation::Seen;
 use crate::model::names::{NodeName, PodName, Uid, ten_of};
 use crate::model::node::{HOLD_GROWTH, Node};
 use crate::model::node_config::Relabelling;
@@ -89,6 +91,9 @@ pub fn next_step(moves: &Moves<'_>, node: &Node, found: &Move, direction: Direct
     }
 }
 
+/// The step with a node that would lose pods by a restart of its agent.
+const DO_NOT_RESTART: &str = "its agent must not restart: pods would lose their network";
+
 struct Gates<'a> {
     moves: &'a Moves<'a>,
     node: &'a Node,
@@ -98,38 +103,37 @@ struct Gates<'a> {
 impl Gates<'_> {
     fn forth(&self) -> (Step, Vec<Gate>) {
         let found = self.found;
-        match found.state {
-            State::Blocked => (self.blocked(), Vec::new()),
-            State::New => (Step::Await("the node gets its first block"), Vec::new()),
-            State::Committed => (Step::Rest, Vec::new()),
-            State::Moved => (Step::Commit, Vec::new()),
-            State::Claimed if found.mode == Ok(IpamMode::Crd) => (
+        match (found.state, &found.mode) {
+            (State::Blocked, Err(why)) => (Step::Act(why.clone()), Vec::new()),
+            (State::Blocked, Ok(IpamMode::Crd)) => {
+                (Step::Act(DO_NOT_RESTART.to_owned()), vec![self.pods(), self.map()])
+            }
+            // In the mode crd its agent finds all of its blocks again.
+            (State::Blocked, Ok(_)) => {
+                self.labelled(vec![self.map(), self.claims(), self.pods(), self.agent()])
+            }
+            (State::New, _) => (Step::Await("the node gets its first block"), Vec::new()),
+            (State::Committed, _) => (Step::Rest, Vec::new()),
+            (State::Moved, _) => (Step::Commit, Vec::new()),
+            (State::Claimed, Ok(IpamMode::Crd)) => (
                 Step::Await("the controller writes the addresses of its blocks onto its CiliumNode"),
-                Vec::new(),
+                vec![self.thaw()],
             ),
-            State::Foreign if found.mode == Ok(IpamMode::Crd) => (
+            (State::Foreign, Ok(IpamMode::Crd)) => (
                 Step::Act("set the former mode again, and make claims of its blocks".to_owned()),
                 vec![self.claims()],
             ),
-            State::Foreign | State::Claimed | State::Back => {
-                let wanted = self.moves.world.relabelling(self.node, |mode| mode == IpamMode::Crd);
-                let gates = vec![
-                    self.claims(),
-                    self.families(),
-                    self.widths(),
-                    self.pods(),
-                    self.agent(),
-                    self.drains(),
-                    Self::label(wanted.is_some()),
-                ];
-                let step = wanted.map_or_else(
-                    || Step::Act("create a CiliumNodeConfig with `ipam: crd`".to_owned()),
-                    Step::Label,
-                );
-                (step, gates)
-            }
-            State::Prepared => match (found.runs, found.agent_pods.first()) {
-                (Runs::Since, _) => (Step::Await("its agent reports its use"), vec![self.agent()]),
+            (State::Foreign | State::Claimed | State::Back, _) => self.labelled(vec![
+                self.claims(),
+                self.families(),
+                self.widths(),
+                self.pods(),
+                self.agent(),
+                self.drains(),
+                self.thaw(),
+            ]),
+            (State::Prepared, _) => match (found.runs, found.agent_pods.first()) {
+                (Runs::Since, _) => (Step::Await("its agent reports its use"), Vec::new()),
                 (Runs::Nothing, _) | (_, None) => (Step::Await("its agent starts"), Vec::new()),
                 (Runs::Before | Runs::Unnamed | Runs::Unknown, Some((pod, uid))) => {
                     let gates = vec![self.map(), self.pods(), self.own(), self.agent(), self.drains()];
@@ -139,36 +143,44 @@ impl Gates<'_> {
         }
     }
 
+    /// The step to the mode crd by a label, after these gates.
+    fn labelled(&self, mut gates: Vec<Gate>) -> (Step, Vec<Gate>) {
+        let wanted = self.moves.world.relabelling(self.node, |mode| mode == IpamMode::Crd);
+        gates.push(Self::label(wanted.is_some()));
+        let step = wanted
+            .map_or_else(|| Step::Act("create a CiliumNodeConfig with `ipam: crd`".to_owned()), Step::Label);
+        (step, gates)
+    }
+
     fn back(&self) -> (Step, Vec<Gate>) {
         let found = self.found;
-        match (&found.mode, found.state) {
-            (Err(_), _) | (_, State::Blocked) => (self.blocked(), Vec::new()),
-            (Ok(IpamMode::Crd), _) => {
-                let wanted = self.moves.world.relabelling(self.node, |mode| mode != IpamMode::Crd);
-                let gates = vec![self.returning(), self.drains(), Self::label(wanted.is_some())];
+        match (&found.mode, found.runs, found.agent_pods.first()) {
+            (Err(why), ..) => (Step::Act(why.clone()), Vec::new()),
+            (Ok(IpamMode::Crd), ..) => {
+                let former = self.moves.world.publishers().ipam_mode();
+                let is_former =
+                    |mode: IpamMode| if former == IpamMode::Crd { mode != former } else { mode == former };
+                let wanted = self.moves.world.relabelling(self.node, is_former);
+                let gates =
+                    vec![self.returning(), self.further(), self.drains(), Self::label(wanted.is_some())];
                 let step = wanted.map_or_else(
                     || Step::Act("create a CiliumNodeConfig with the former mode".to_owned()),
                     Step::Label,
                 );
                 (step, gates)
             }
-            (Ok(_), State::Back) => match (found.runs, found.agent_pods.first()) {
-                (Runs::Before | Runs::Unnamed, Some((pod, uid))) => {
-                    (Step::Restart(pod.clone(), uid.clone()), vec![self.restart()])
-                }
-                _ => (Step::Rest, Vec::new()),
-            },
-            (Ok(_), _) if found.is_held && found.runs == Runs::Since => (Step::Commit, Vec::new()),
-            (Ok(_), _) => (Step::Rest, Vec::new()),
+            (Ok(_), Runs::Before | Runs::Unnamed, Some((pod, uid))) => {
+                (Step::Restart(pod.clone(), uid.clone()), vec![self.restart(), self.further()])
+            }
+            (Ok(_), Runs::Nothing | Runs::Before | Runs::Unnamed, _) if found.is_held => {
+                (Step::Await("its agent starts"), Vec::new())
+            }
+            (Ok(_), Runs::Since, _) if self.moves.world.agent_on(&self.node.name).is_err() => {
+                (Step::Await("its agent is Ready"), Vec::new())
+            }
+            (Ok(_), Runs::Since, _) => (Step::Commit, Vec::new()),
+            (Ok(_), ..) => (Step::Rest, Vec::new()),
         }
-    }
-
-    /// Why a node can neither move nor restart its agent.
-    fn blocked(&self) -> Step {
-        Step::Act(match &self.found.mode {
-            Err(why) => why.clone(),
-            Ok(_) => "its agent must not restart: pods would lose their network".to_owned(),
-        })
     }
 
     fn gate(
@@ -290,10 +302,47 @@ impl Gates<'_> {
 
     fn drains(&self) -> Gate {
         let claims = self.moves.world.claims_of(&self.node.name).map(|known| &known.claim);
-        let leaves = |claim: &&Claim| matches!(claim.state, ClaimState::Draining(_));
+        let leaves =
+            |claim: &&Claim| matches!(claim.state, ClaimState::Draining(_) | ClaimState::Releasing(_));
         let leaving: Vec<Cidr> = claims.filter(leaves).map(|claim| claim.cidr).collect();
         Self::gate("drains", leaving.is_empty(), "no block is leaving the node".to_owned(), || {
-            (format!("{} is leaving the node", ten_of(&leaving)), "Wait until it has left.".to_owned())
+            let remedy = if self.found.is_held {
+                "Remove the hold until it has left: `cilium-node-ipam migrate commit NODE`."
+            } else {
+                "Wait until it has left."
+            };
+            (format!("{} is leaving the node", ten_of(&leaving)), remedy.to_owned())
+        })
+    }
+
+    /// Pods that start in a further block just now have no address in the API yet.
+    fn further(&self) -> Gate {
+        let Move { further, n_used_further, is_cordoned, .. } = self.found;
+        let is_open = further.is_empty() || (*n_used_further == 0 && *is_cordoned);
+        let open = "no block of the node is left behind with pods".to_owned();
+        Self::gate("further-blocks", is_open, open, || {
+            let blocks = ten_of(further);
+            if *n_used_further > 0 {
+                (
+                    format!("its agent uses {} of {blocks}", counted(*n_used_further, "address")),
+                    "Cordon the Node, and delete the pods that have them.".to_owned(),
+                )
+            } else {
+                (
+                    format!("a pod may start with an address of {blocks}"),
+                    "Cordon the Node: `kubectl cordon NODE`.".to_owned(),
+                )
+            }
+        })
+    }
+
+    fn thaw(&self) -> Gate {
+        let is_open = !self.moves.world.freeze().is_on(Switch::Writes);
+        Self::gate("freeze", is_open, "the controller is not frozen".to_owned(), || {
+            (
+                "the writes of the controller are frozen".to_owned(),
+                "`cilium-node-ipam unfreeze` first.".to_owned(),
+            )
         })
     }
 
@@ -308,28 +357,25 @@ impl Gates<'_> {
     }
 
     fn returning(&self) -> Gate {
-        let lost = &self.found.lost_on_return;
-        let known = self.found.pods.as_ref().err();
-        let open = "every pod has an address of the node's first blocks".to_owned();
-        Self::gate("pods", lost.is_empty() && known.is_none(), open, || {
-            match known {
-            Some(why) => (format!("its Pods are not known: {why}"), "Ask for the right to list Pods.".to_owned()),
-            None => (
-                format!("{} would lose their network: {}", counted(lost.len(), "pod"), ten_of(lost)),
-                "Delete these pods until none has an address of a further block; a cordoned Node takes no others."
-                    .to_owned(),
-            ),
-        }
-        })
+        let open = "every pod has an address of the node's first blocks";
+        Self::lost(&self.found.lost_on_return, open, "Cordon the Node, and delete these pods.")
     }
 
     fn restart(&self) -> Gate {
-        let lost = &self.found.lost_at_restart;
-        Self::gate("pods", lost.is_empty(), "no pod loses its network by the restart".to_owned(), || {
-            (
+        let remedy = "Give the node the mode crd again by its label: `cilium-node-ipam migrate next NODE`.";
+        Self::lost(&self.found.lost_at_restart, "no pod loses its network by the restart", remedy)
+    }
+
+    fn lost(lost: &Seen<Vec<String>>, open: &str, remedy: &str) -> Gate {
+        let is_open = lost.as_ref().is_ok_and(Vec::is_empty);
+        Self::gate("pods", is_open, open.to_owned(), || match lost {
+            Err(why) => {
+                (format!("its Pods are not known: {why}"), "Ask for the right to list Pods.".to_owned())
+            }
+            Ok(lost) => (
                 format!("{} would lose their network: {}", counted(lost.len(), "pod"), ten_of(lost)),
-                "Set the label again, so that the agent stays in the mode crd.".to_owned(),
-            )
+                remedy.to_owned(),
+            ),
         })
     }
 }

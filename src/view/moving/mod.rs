@@ -99,10 +99,16 @@ pub struct Move {
     pub runs: Runs,
     /// The Pods of its agent.
     pub agent_pods: Vec<(PodName, Uid)>,
-    /// The pods that lose their network if the agent restarts now.
-    pub lost_at_restart: Vec<String>,
+    /// The pods that lose their network if the agent restarts now; why its Pods are not known.
+    pub lost_at_restart: Seen<Vec<String>>,
     /// The pods that lose their network if the node returns to a mode with one block of each family.
-    pub lost_on_return: Vec<String>,
+    pub lost_on_return: Seen<Vec<String>>,
+    /// Its blocks behind the first one of each family, which no agent of such a mode uses.
+    pub further: Vec<Cidr>,
+    /// How many addresses of these its agent reports as used.
+    pub n_used_further: u128,
+    /// Whether the Node takes no new pods.
+    pub is_cordoned: bool,
     /// Whether a person holds its growth.
     pub is_held: bool,
     /// Whether it needs more addresses, and its growth is held.
@@ -124,6 +130,9 @@ impl<'a> Moves<'a> {
         let Mode::Active(publishers) = world.mode() else {
             return Err("the mode of Cilium is not served, or cilium-config can't be read".to_owned());
         };
+        if let Some(why) = world.node_configs_unlisted() {
+            return Err(format!("{why}, and they say in which mode each node runs"));
+        }
         match publishers.of_mode(IpamMode::Crd) {
             Some(crd) => Ok(Self { world, crd }),
             None => Err(format!(
@@ -160,9 +169,9 @@ impl<'a> Moves<'a> {
             .map(|known| &known.claim)
             .filter(|claim| claim.is_published_state() && claim.node_uid == node.uid)
             .collect();
-        let no_pods = Vec::new();
+        let nothing = Vec::new();
         let pods = match pods {
-            Ok(pods) => Ok(pods.get(name).unwrap_or(&no_pods)),
+            Ok(pods) => Ok(pods.get(name).unwrap_or(&nothing)),
             Err(why) => Err(why.clone()),
         };
         let cilium_node = world.cilium_node(name);
@@ -172,35 +181,62 @@ impl<'a> Moves<'a> {
             Ok(_) => world.support(name).1.map_or("Ready".to_owned(), |release| release.to_string()),
             Err(why) => why.to_string(),
         };
-        let names = |keeps: &dyn Fn(IpAddr) -> bool| -> Vec<String> {
-            let pods = pods.iter().flat_map(|pods| pods.iter());
+        let names = |keeps: &dyn Fn(IpAddr) -> bool| -> Seen<Vec<String>> {
+            let pods = pods.clone()?.iter();
             let lost = pods.filter(|pod| !pod.addresses.iter().all(|address| keeps(*address)));
-            lost.map(|pod| pod.name.clone()).collect()
+            Ok(lost.map(|pod| pod.name.clone()).collect())
         };
         let outside = names(&|address| claims.iter().any(|claim| claim.offers(address)));
-        let counted = |pods: &Vec<PodAddresses>| (pods.len() - outside.len(), outside.clone());
+        let counted = |outside: Vec<String>| {
+            let n_pods = pods.as_ref().map_or(0, |pods| pods.len());
+            (n_pods - outside.len(), outside)
+        };
+        let first = self.first_on_return(node, cilium_node);
+        let further: Vec<Cidr> =
+            claims.iter().map(|claim| claim.cidr).filter(|block| !first.contains(block)).collect();
+        let carrier = cilium_node.map(Carrier::CiliumNode);
+        let n_used = |block: &Cidr| carrier.map_or(0, |carrier| self.crd.n_used_in(carrier, *block));
         let mut found = Move {
             node: name.clone(),
             state: State::New,
             blocks: claims.iter().map(|claim| claim.cidr).collect(),
-            pods: pods.clone().map(counted),
+            pods: outside.map(counted),
             agent,
             runs: runs(node, &agents),
             agent_pods: agents.iter().map(|pod| (pod.name.clone(), pod.uid.clone())).collect(),
             lost_at_restart: names(&|address| self.survives_restart(node, address)),
-            lost_on_return: cilium_node
-                .filter(|_| mode == Ok(IpamMode::Crd))
-                .map(|found| names(&|address| is_in_first(pod_cidrs_on(found), address)))
-                .unwrap_or_default(),
+            lost_on_return: names(&|address| mode != Ok(IpamMode::Crd) || is_in_first(&first, address)),
+            n_used_further: further.iter().map(n_used).sum(),
+            further,
+            is_cordoned: node.taints.iter().any(|taint| taint == UNSCHEDULABLE),
             is_held: node.growth_hold.is_some(),
             is_full: false,
-            n_missing: cilium_node.map_or(0, |found| self.n_missing(found, &claims)),
+            n_missing: match cilium_node {
+                Some(found) => self.n_missing(found, &claims),
+                None => claims.iter().map(|claim| claim.offered_count()).sum(),
+            },
             mode,
             unclaimed,
         };
         let proof = cilium_node.map_or(Proof::None, |found| self.proof(found, pods.ok()));
         found.state = found.state(if world.agent_on(name).is_ok() { proof } else { proof.min(Proof::Use) });
         found
+    }
+
+    /// The first CIDR of each family, as an agent finds them that returns to a mode with one block of each family.
+    fn first_on_return(&self, node: &Node, cilium_node: Option<&CiliumNode>) -> Vec<Cidr> {
+        let may_be = |mode: IpamMode| {
+            self.world.publishers().ipam_mode() == mode
+                || self.world.relabelling(node, |new| new == mode).is_some()
+        };
+        let on_node = publisher::pod_cidrs_of(node);
+        let listed = if may_be(IpamMode::Kubernetes) && !on_node.is_empty() {
+            on_node
+        } else {
+            cilium_node.map(pod_cidrs_on).unwrap_or_default()
+        };
+        let first = |family: Family| listed.iter().copied().find(|cidr| cidr.family() == family);
+        Family::ALL.into_iter().filter_map(first).collect()
     }
 
     /// How many of the addresses that the claims offer the CiliumNode lacks.
@@ -243,6 +279,9 @@ impl<'a> Moves<'a> {
     }
 }
 
+/// The taint of a Node that takes no new pods.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
 /// Whether an address is in the first CIDR of its family.
 fn is_in_first(cidrs: &[Cidr], address: IpAddr) -> bool {
     let family = Cidr::single(address).family();
@@ -262,12 +301,9 @@ fn runs(node: &Node, agents: &[&AgentPod]) -> Runs {
 impl Move {
     /// The state that follows from everything else.
     fn state(&self, proof: Proof) -> State {
-        let has_further = Family::ALL
-            .into_iter()
-            .any(|family| self.blocks.iter().filter(|block| block.family() == family).count() > 1);
         match self.mode {
             Err(_) => State::Blocked,
-            Ok(_) if !self.lost_at_restart.is_empty() => State::Blocked,
+            Ok(_) if self.lost_at_restart.as_ref().is_ok_and(|lost| !lost.is_empty()) => State::Blocked,
             Ok(_) if self.blocks.is_empty() && self.unclaimed.is_empty() => State::New,
             Ok(IpamMode::Crd) if self.n_missing > 0 || self.blocks.is_empty() => {
                 if self.unclaimed.is_empty() { State::Claimed } else { State::Foreign }
@@ -278,8 +314,9 @@ impl Move {
                 State::Moved
             }
             Ok(IpamMode::Crd) => State::Prepared,
+            Ok(_) if matches!(self.runs, Runs::Before | Runs::Unnamed) => State::Back,
             Ok(_) if !self.unclaimed.is_empty() => State::Foreign,
-            Ok(_) if has_further || matches!(self.runs, Runs::Before | Runs::Unnamed) => State::Back,
+            Ok(_) if !self.further.is_empty() => State::Back,
             Ok(_) => State::Claimed,
         }
     }
@@ -295,10 +332,10 @@ impl Move {
     /// The cost of a return, for a person.
     #[must_use]
     pub fn way_back(&self) -> String {
-        match (&self.mode, &self.pods, self.lost_on_return.len()) {
-            (Ok(IpamMode::Crd), Err(_), _) => "?".to_owned(),
-            (Ok(IpamMode::Crd), Ok(_), 0) => "free".to_owned(),
-            (Ok(IpamMode::Crd), Ok(_), n) => format!("loses {}", counted(n, "pod")),
+        match (&self.mode, &self.lost_on_return) {
+            (Ok(IpamMode::Crd), Err(_)) => "?".to_owned(),
+            (Ok(IpamMode::Crd), Ok(lost)) if lost.is_empty() && self.n_used_further == 0 => "free".to_owned(),
+            (Ok(IpamMode::Crd), Ok(lost)) => format!("loses {}", counted(lost.len(), "pod")),
             _ => "-".to_owned(),
         }
     }
