@@ -61,6 +61,9 @@ pub struct Node {
     /// The verdict that its condition [`NODE_CONDITION`](super::availability::NODE_CONDITION) shows; `None` without a
     /// condition that this controller can have written.
     pub availability: Option<Availability>,
+    /// How many pods kubelet allows on it (`status.allocatable.pods`), those on the network of the host included.
+    /// `None` if kubelet has not reported it.
+    pub max_pods: Option<u32>,
 }
 
 /// The annotation of a Node by which a person lets it get blocks although its agent ran in another mode of Cilium, with
@@ -99,6 +102,7 @@ impl Node {
             former_mode_ignored: None,
             growth_hold: None,
             availability: None,
+            max_pods: None,
         }
     }
 

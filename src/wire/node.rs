@@ -1,5 +1,5 @@
 //! The Node on the wire: labels, keys of taints, addresses, podCIDRs, the annotations that take their place, the
-//! condition of this controller, and nothing else of it.
+//! condition of this controller, the number of pods that kubelet allows, and nothing else of it.
 //!
 //! Addresses that are no IP addresses are skipped. A podCIDR that is no CIDR is reported. `carrier_patch` makes the
 //! patches of Nodes in the mode in which they carry blocks.
@@ -81,6 +81,7 @@ impl Wire for Nodes {
             former_mode_ignored: annotations.remove(IGNORE_FORMER_MODE).map(Into::into),
             growth_hold: annotations.remove(HOLD_GROWTH),
             availability: read_availability(&status.conditions.unwrap_or_default()),
+            max_pods: status.allocatable.and_then(|allocatable| read_count(&allocatable.pods?)),
         }))
     }
 }
@@ -102,6 +103,20 @@ fn read_kind(text: &str) -> AddressKind {
 fn read_availability(conditions: &[WireNodeCondition]) -> Option<Availability> {
     let shown = conditions.iter().find(|condition| condition.kind == NODE_CONDITION)?;
     Availability::read(&shown.status, &shown.reason)
+}
+
+/// A number of objects as a quantity, which the API server writes in its shortest form: 1000 is `1k`.
+fn read_count(quantity: &Value) -> Option<u32> {
+    let text = match quantity {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        _other => return None,
+    };
+    let (digits, factor) = match text.strip_suffix('k') {
+        Some(digits) => (digits, 1000),
+        None => (text.as_str(), 1),
+    };
+    digits.parse::<u32>().ok()?.checked_mul(factor)
 }
 
 /// The condition of a Node as a strategic merge patch of its status. Such a patch leaves the other conditions as they
@@ -170,6 +185,12 @@ struct WireTaint {
 struct WireNodeStatus {
     addresses: Option<Vec<WireNodeAddress>>,
     conditions: Option<Vec<WireNodeCondition>>,
+    allocatable: Option<WireAllocatable>,
+}
+
+#[derive(Deserialize)]
+struct WireAllocatable {
+    pods: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -231,6 +252,26 @@ mod tests {
                 "spec":{"taints":[{"key":"a","value":"true"},{"key":"b/c","effect":"NoSchedule"}]}}"#,
         );
         assert_eq!(node.taints, ["a", "b/c"]);
+    }
+
+    #[test]
+    fn the_number_of_pods_that_kubelet_allows_is_read_in_every_form() {
+        let max_pods = |allocatable: &str| {
+            let status = format!(r#"{{"allocatable":{allocatable}}}"#);
+            let meta = r#""name":"n","uid":"u","resourceVersion":"7""#;
+            node(&format!(r#"{{"metadata":{{{meta}}},"status":{status}}}"#)).max_pods
+        };
+        for (allocatable, expected) in [
+            (r#"{"cpu":"4","pods":"110"}"#, Some(110)),
+            (r#"{"pods":"1k"}"#, Some(1000)),
+            (r#"{"pods":250}"#, Some(250)),
+            (r#"{"pods":"0"}"#, Some(0)),
+            (r#"{"pods":"many"}"#, None),
+            (r#"{"cpu":"4"}"#, None),
+            ("null", None),
+        ] {
+            assert_eq!(max_pods(allocatable), expected, "{allocatable}");
+        }
     }
 
     #[test]

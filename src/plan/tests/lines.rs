@@ -2,7 +2,8 @@
 //! [draining] [reclaim=enabled|dry-run] [zone=Z] [exclude=CIDR] [communities=LIST] [maxBlocks=N] [maxAddresses=N]
 //! [freeBelow=N] [reuseAfterNodeLoss=SECONDS] [@REVISION]` (it reclaims after 10 m, below 40 %), `node NAME UID
 //! [created=SECOND] [zone=Z] [label=KEY=VALUE…] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION]
-//! [malformed] [own=CIDR] [deleting] [taint=KEY] [holds[=UID]] [shows=REASON] [@REVISION]`, `ciliumnode NAME @REVISION [CIDR…]
+//! [malformed] [own=CIDR] [deleting] [taint=KEY] [holds[=UID]] [shows=REASON] [maxPods=N] [@REVISION]`, `ciliumnode NAME
+//! @REVISION [CIDR…]
 //! [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed] [need=N] [has=CIDRS]
 //! [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others) [agents=ADDRESS] [fenced=CIDRS]
 //! [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS] [bare]
@@ -51,6 +52,7 @@ pub(super) fn object(line: &str) -> Object {
             growth_hold: value(&words, "holds=")
                 .or_else(|| words.contains(&"holds").then_some(""))
                 .map(Into::into),
+            max_pods: value(&words, "maxPods=").map(|text| text.parse().unwrap()),
             availability: value(&words, "shows=").and_then(|reason| {
                 Availability::ALL.into_iter().find(|availability| availability.as_str() == reason)
             }),

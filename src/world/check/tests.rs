@@ -99,6 +99,7 @@ fn sound() -> World {
         former_mode_ignored: None,
         growth_hold: None,
         availability: None,
+        max_pods: None,
     };
     let mut crd = crate::model::crd::CrdFields::default();
     crd.pod_cidrs.push(cidr("10.9.0.0/28"));
