@@ -14,6 +14,7 @@ use crate::model::request::{Request, Write};
 use crate::model::time::Now;
 use crate::plan::{self, Policy};
 use crate::view::departures::{Departure, When, departures};
+use crate::view::max_pods::{PodCapacity, capacity};
 use crate::view::overview::{Overview, Problem, overview, problems_beyond};
 use crate::world::World;
 
@@ -39,6 +40,8 @@ pub struct Outlook {
     pub nodes_without_replacement: BTreeSet<NodeName>,
     /// The number of nodes with the labels of the added ones for which there is room.
     pub room: Option<Room>,
+    /// How many pods the added nodes can run. `None` without added nodes that have addresses.
+    pub pods: Option<PodCapacity>,
     /// The first pools that become full as the use of nodes rises.
     pub first_full: Option<FirstFull>,
     /// The effects that can't be undone, a sentence each.
@@ -99,6 +102,9 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
             room = Some(room_for(base.clone(), labels, (*n_nodes).max(MAX_TRIED), policy, now));
         }
     }
+    let added: Vec<&NodeName> =
+        after.world.nodes().map(|node| &node.name).filter(|node| world.node(node).is_none()).collect();
+    let pods = capacity(&after.world, &added);
     let is_named = |claim: &Claim| {
         changes.iter().any(|change| match change {
             Change::State(ranges, _) => ranges.has(claim),
@@ -126,6 +132,7 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
         departures,
         nodes_without_replacement,
         room,
+        pods,
         first_full,
         final_effects: changes.iter().flat_map(|change| change.final_effects(world)).collect(),
     })

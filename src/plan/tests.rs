@@ -16,6 +16,7 @@ mod late;
 mod leaving;
 mod lines;
 mod lost_claims;
+mod max_pods;
 mod mixed_modes;
 mod moving;
 mod multi_pool;

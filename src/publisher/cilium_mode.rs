@@ -183,6 +183,11 @@ pub trait CiliumMode: fmt::Display {
         })
     }
 
+    /// How many addresses of each family an agent takes for itself at least. Each agent has one for its router.
+    fn n_own_addresses(&self) -> u128 {
+        1
+    }
+
     /// How many addresses of a class the agent of this carrier needs before it can start.
     fn minimum_for_start(&self, carrier: Carrier<'_>, class: &AddressClass) -> u128;
 

@@ -19,6 +19,7 @@ mod in_the_way;
 pub mod late;
 mod left_over;
 pub mod map;
+pub mod max_pods;
 pub mod moving;
 pub mod orphans;
 pub mod overview;

@@ -12,6 +12,7 @@ use super::duplicates::{self, DUPLICATE_ADDRESSES, Duplicate};
 use super::findings;
 use super::forecast;
 use super::holders;
+use super::max_pods::{self, MAX_PODS};
 use super::remedy::Remedy;
 use super::tally::{self, NodeState, Tally};
 use super::waits;
@@ -265,6 +266,14 @@ fn problems(
     of_kinds.sort_by_key(|problem| std::cmp::Reverse(problem.subjects.len()));
     found.extend(of_kinds);
     found.extend(overlaps(world).filter(|problem| is_wanted(problem.kind, &problem.subjects[0])));
+    for (excess, mut nodes) in max_pods::by_excess(world) {
+        nodes.retain(|node| is_wanted(MAX_PODS, node.as_str()));
+        if !nodes.is_empty() {
+            let n_nodes = counted(nodes.len(), "node");
+            let message = format!("{n_nodes} with more pods than addresses: {excess}");
+            found.push(of_nodes(MAX_PODS, Check::MaxPods.severity(), &nodes, message));
+        }
+    }
     // Pods run on these nodes.
     let is_growing = |plan: &&&NodePlan| waits_for_block(plan) && !first.contains(&plan.node);
     let growing = plans.values().filter(is_growing).map(|plan| &plan.node).collect();

@@ -72,6 +72,14 @@ async fn settings(plane: &ControlPlane, data: Value) -> Result<()> {
     Ok(())
 }
 
+/// The kubelet of `n1` allows so many pods.
+async fn allow_pods(plane: &ControlPlane, max_pods: u32) -> Result<()> {
+    let allocatable = json!({"status": {"allocatable": {"pods": max_pods.to_string()}}});
+    let patch = Patch::Merge(allocatable);
+    Kind::Node.api(&plane.admin).patch_status("n1", &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
 /// A cluster of three nodes with a fault for most points.
 async fn spoil(plane: &ControlPlane) -> Result<()> {
     for (index, (name, zone)) in [("n1", "a"), ("n2", "a"), ("n3", "b")].into_iter().enumerate() {
@@ -85,6 +93,7 @@ async fn spoil(plane: &ControlPlane) -> Result<()> {
         )
         .await?;
     }
+    allow_pods(plane, 1000).await?;
     settings(
         plane,
         json!({
@@ -137,6 +146,7 @@ fn assert_states(object: &Value) -> Result<()> {
         ("pod-cidrs", "warn"),
         ("service-ranges", "ok"),
         ("pools", "warn"),
+        ("max-pods", "warn"),
         ("definitions", "ok"),
         ("admission", "ok"),
         ("apiservices", "warn"),
@@ -181,6 +191,7 @@ async fn cure(plane: &ControlPlane) -> Result<()> {
     create_agent_pod(&plane.admin, "cilium-n3-new", "n3", "1.17.8").await?;
     kubectl(plane, &["label", "node", "n3", "zone=a", "--overwrite"]).await?;
     kubectl(plane, &["label", "node", "n1", "zone=b", "--overwrite"]).await?;
+    allow_pods(plane, 110).await?;
     Ok(())
 }
 

@@ -17,8 +17,10 @@ use crate::model::counted::{counted, shown};
 use crate::model::names::{NodeName, PoolName, ten_by_number, ten_of};
 use crate::model::plan::Verdict as NodeVerdict;
 use crate::model::pool::RangeState;
+use crate::model::status::capped_count;
 use crate::net::cidr::Cidr;
 use crate::view::departures::{Departure, When};
+use crate::view::max_pods::PodCapacity;
 use crate::view::overview::{NodeTotals, Overview, PoolRow, Problem};
 use crate::wire::check;
 
@@ -222,6 +224,7 @@ pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<Line> {
     lines.push(Line::default());
     let part = |label: &str, text: &str| Line::labelled(label, LABEL, text);
     lines.extend(outlook.room.as_ref().map(|room| part("room", &description(room))));
+    lines.extend(outlook.pods.as_ref().map(|pods| part("pods", &of_pods(pods))));
     if let Some(FirstFull { percent, pools, n_nodes: _ }) = &outlook.first_full {
         let pools = ten_of(pools);
         let text = format!(
@@ -272,6 +275,20 @@ fn description(room: &Room) -> String {
     } else {
         format!("{pools} can serve {}, and then runs out", counted(room.n_nodes, "such node"))
     }
+}
+
+/// How many pods the added nodes can run.
+fn of_pods(pods: &PodCapacity) -> String {
+    let nodes = counted(pods.n_nodes, "added node");
+    let more = match pods.most.saturating_sub(pods.now) {
+        0 => String::new(),
+        _ => format!(", and at most {} as they grow", shown(pods.most)),
+    };
+    let limit = match pods.max_pods {
+        Some(max_pods) => format!("; kubelet allows {max_pods} on each other node of their first pool"),
+        None => String::new(),
+    };
+    format!("{nodes} can run {} with addresses{more}{limit}", counted(pods.now, "pod"))
 }
 
 /// The rows of each pool, before and after.
@@ -337,6 +354,10 @@ pub(in crate::cli) fn object(outlook: &Outlook) -> Value {
         let pools: Vec<&str> = room.pools.iter().map(PoolName::as_str).collect();
         json!({"nodes": room.n_nodes, "more": room.is_enough, "pools": pools})
     });
+    let pods = outlook.pods.as_ref().map(|pods| {
+        let (now, most) = (capped_count(pods.now), capped_count(pods.most));
+        json!({"nodes": pods.n_nodes, "now": now, "most": most, "maxPods": pods.max_pods})
+    });
     let first_full = outlook.first_full.as_ref().map(|full| {
         let pools: Vec<&str> = full.pools.iter().map(PoolName::as_str).collect();
         json!({"use": full.percent, "pools": pools, "nodes": full.n_nodes})
@@ -348,6 +369,7 @@ pub(in crate::cli) fn object(outlook: &Outlook) -> Value {
         "departures": departures.collect::<Vec<_>>(),
         "withoutRoom": outlook.nodes_without_replacement.iter().map(NodeName::as_str).collect::<Vec<_>>(),
         "room": room,
+        "pods": pods,
         "firstFull": first_full,
         "final": outlook.final_effects,
         "appearing": problems(&outlook.appearing),

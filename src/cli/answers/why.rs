@@ -23,6 +23,7 @@ use crate::net::cidr::Cidr;
 use crate::plan::{why_no_block, why_no_pool};
 use crate::view::duplicates::{DUPLICATE_ADDRESSES, duplicates};
 use crate::view::findings::of_world;
+use crate::view::max_pods::{self, Excess, MAX_PODS};
 use crate::view::overview::remedy_for;
 use crate::view::who::Pods;
 use crate::view::{failures, late, waits, who};
@@ -195,6 +196,8 @@ impl Reason {
             0..0,
             shared.map(|found| format!("{DUPLICATE_ADDRESSES}: {}", found.seen_from(node, world))),
         );
+        let excess = max_pods::excess(world, node);
+        findings.extend(excess.map(|excess| format!("{MAX_PODS}: {excess}; {}", Excess::remedy())));
         let claims: Vec<&Claim> = world.claims_of(node).map(|known| &known.claim).collect();
         let claimed = claims.iter().flat_map(|claim| who::who(world, &[], pods, claim.cidr));
         let of_node = format!("-o wide --field-selector spec.nodeName={node}");

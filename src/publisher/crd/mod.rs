@@ -188,6 +188,10 @@ impl CiliumMode for Crd {
         block.size() - excluded.count_in(block)
     }
 
+    fn n_own_addresses(&self) -> u128 {
+        self.infrastructure.len().max(1) as u128
+    }
+
     fn minimum_for_start(&self, _: Carrier<'_>, _: &AddressClass) -> u128 {
         MINIMUM_FOR_START
     }

@@ -149,6 +149,10 @@ checks! {
     InternalIpVirtual "NIP0407" Info
         "Two Nodes have the same InternalIP beside others."
         "Nothing, if the address moves between machines, as that of kube-vip does.";
+    MaxPods "NIP0408" Warning
+        "kubelet allows more pods on a node than the node can ever have addresses for."
+        "Lower `maxPods` of kubelet, or raise `perNode` of the pool. A node with one block for its life needs a pool \
+         with larger blocks, and gets such a block when it is recreated.";
     ServiceRange "NIP0501" Error
         "A pool contains addresses of Services."
         "Add the range of the Services to `exclude` of the pool.";

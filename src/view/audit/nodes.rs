@@ -1,4 +1,4 @@
-//! Nodes: their podCIDRs and their addresses.
+//! Nodes: their podCIDRs, their addresses, and the pods that kubelet allows on them.
 
 use super::catalog::Check;
 use super::found::Found;
@@ -7,7 +7,7 @@ use crate::model::names::{NodeName, ten_by_number};
 use crate::model::node::Node;
 use crate::net::cidr::Cidr;
 use crate::publisher;
-use crate::view::in_the_way;
+use crate::view::{in_the_way, max_pods};
 use crate::world::World;
 
 const NODE: &str = Kind::Node.as_str();
@@ -25,6 +25,11 @@ pub(super) fn look(world: &World, found: &mut Found) {
         let others = shared.nodes.iter().filter(|node| **node != first);
         let cause = format!("Node {} has the same InternalIP {address}", ten_by_number(others));
         found.add(check, NODE, first.as_str(), cause, String::new());
+    }
+    for (excess, nodes) in max_pods::by_excess(world) {
+        for node in nodes {
+            found.add(Check::MaxPods, NODE, node.as_str(), excess.to_string(), String::new());
+        }
     }
 }
 

@@ -53,6 +53,8 @@ stable_names! {
         NodeAddresses => "node-addresses",
         /// The pools and the nodes that they select.
         Pools => "pools",
+        /// The pods that kubelet allows on nodes, and the addresses that nodes can have.
+        MaxPods => "max-pods",
         /// The number of nodes, by mode and block size.
         Size => "size",
         /// The families that agents run.

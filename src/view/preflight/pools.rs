@@ -9,6 +9,7 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_by_number};
 use crate::net::cidr::Family;
 use crate::view::conditions;
+use crate::view::max_pods::{self, Excess};
 use crate::world::World;
 
 pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines) {
@@ -82,6 +83,19 @@ pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines
         format!("pools select {} of {}", n_selected, counted(nodes.len(), "node")),
     );
     families(world, &nodes, lines);
+    pods_allowed(world, lines);
+}
+
+/// The pods that kubelet allows against the addresses that nodes can have.
+fn pods_allowed(world: &World, lines: &mut Lines) {
+    if world.publisher().is_none() {
+        return;
+    }
+    for (excess, nodes) in max_pods::by_excess(world) {
+        let (n_nodes, nodes) = (counted(nodes.len(), "node"), ten_by_number(nodes));
+        lines.warn(Point::MaxPods, format!("{n_nodes} ({nodes}): {excess}"), Excess::remedy());
+    }
+    lines.ok_if_silent(Point::MaxPods, "no node has more pods than it can have addresses");
 }
 
 /// The families that agents run against those of the pools of their nodes.
