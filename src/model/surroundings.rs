@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::names::NodeName;
+use super::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -14,6 +15,8 @@ use crate::net::cidr::Cidr;
 pub struct Surroundings {
     /// The Pods with addresses of their own, without those on the network of their host.
     pub pods: Vec<PodAddresses>,
+    /// The Pods that are bound to a node and have no address yet, without those on the network of their host.
+    pub waiting: Vec<WaitingPod>,
     /// The pods for which agents report addresses as used, as `namespace/name`.
     pub users: BTreeMap<IpAddr, String>,
     /// The ranges that belong to other systems.
@@ -45,6 +48,17 @@ pub struct PodAddresses {
     pub node: Option<NodeName>,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
+}
+
+/// A Pod that is bound to a node and has no address yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingPod {
+    /// Its namespace and name, as `namespace/name`.
+    pub name: String,
+    /// The node that it is bound to.
+    pub node: NodeName,
+    /// When it was bound, or else created.
+    pub since: Timestamp,
 }
 
 /// The system that a range belongs to.

@@ -29,5 +29,6 @@ mod remedy;
 pub mod snapshot;
 pub mod tally;
 mod unclaimed_occupants;
+pub mod waiting_pods;
 pub mod waits;
 pub mod who;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::crds;
 use super::json::{text, texts};
 use crate::model::surroundings::{
-    OldDefinition, OtherRange, OtherWriter, PodAddresses, RangeOwner, Surroundings,
+    OldDefinition, OtherRange, OtherWriter, PodAddresses, RangeOwner, Surroundings, WaitingPod,
 };
 use crate::net::cidr::Cidr;
 use crate::net::notation::{Span, any_notation};
@@ -19,7 +19,10 @@ use crate::net::notation::{Span, any_notation};
 /// Adds an object of any kind. Objects of other kinds, and fields that no audit needs, are ignored.
 pub fn add(around: &mut Surroundings, object: &Value, own_writer: &str) {
     match text(&object["kind"]) {
-        "Pod" => around.pods.extend(pod(object)),
+        "Pod" => {
+            around.pods.extend(pod(object));
+            around.waiting.extend(waiting(object));
+        }
         "CiliumNode" => around.users.extend(users(object)),
         "Service" => around.ranges.extend(service(object)),
         "ServiceCIDR" => {
@@ -75,10 +78,30 @@ fn single(address: &str) -> Option<Cidr> {
     address.parse::<IpAddr>().ok().map(|address| Cidr::single(address.to_canonical()))
 }
 
-/// A Pod that has addresses of its own: it is not on the network of its host, and not finished.
+/// Whether a Pod has addresses of its own, or waits for some: it is not on the network of its host, and not finished.
+fn needs_address(pod: &Value) -> bool {
+    pod["spec"]["hostNetwork"] != true && !matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed")
+}
+
+/// A Pod that is bound to a node and has no address yet. One that is being deleted waits for none.
+fn waiting(object: &Value) -> Option<WaitingPod> {
+    let (meta, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
+    let node = spec["nodeName"].as_str().filter(|node| !node.is_empty())?;
+    let is_starting = status["phase"] == "Pending" && !meta["deletionTimestamp"].is_string();
+    if !is_starting || !needs_address(object) || status["podIP"].is_string() {
+        return None;
+    }
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut bound = conditions.filter(|found| found["type"] == "PodScheduled" && found["status"] == "True");
+    let bound = bound.next().and_then(|found| found["lastTransitionTime"].as_str());
+    let since = bound.or(meta["creationTimestamp"].as_str())?.parse().ok()?;
+    Some(WaitingPod { name: namespaced(object), node: node.into(), since })
+}
+
+/// A Pod that has addresses of its own.
 fn pod(object: &Value) -> Option<PodAddresses> {
     let (spec, status) = (&object["spec"], &object["status"]);
-    if spec["hostNetwork"] == true || matches!(text(&status["phase"]), "Succeeded" | "Failed") {
+    if !needs_address(object) {
         return None;
     }
     let listed = status["podIPs"].as_array().into_iter().flatten().filter_map(|found| found["ip"].as_str());
@@ -200,6 +223,31 @@ mod tests {
         ]);
         let [web] = &found.pods[..] else { panic!("{found:?}") };
         assert_eq!((web.name.as_str(), web.addresses.len()), ("a/web", 2));
+    }
+
+    #[test]
+    fn a_pod_waits_from_its_binding_on_until_it_has_an_address() {
+        let bound =
+            json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-25T12:00:00Z"}]);
+        let pod = |name: &str, spec: &Value, status: &Value| {
+            json!({"kind": "Pod", "spec": spec, "status": status,
+                   "metadata": {"namespace": "a", "name": name, "creationTimestamp": "2026-11-25T11:00:00Z"}})
+        };
+        let on_node = json!({"nodeName": "n"});
+        let mut deleted = pod("deleted", &on_node, &json!({"phase": "Pending"}));
+        deleted["metadata"]["deletionTimestamp"] = "2026-11-25T12:00:00Z".into();
+        let found = around(&[
+            pod("bound", &on_node, &json!({"phase": "Pending", "conditions": bound})),
+            pod("made", &on_node, &json!({"phase": "Pending"})),
+            pod("served", &on_node, &json!({"phase": "Pending", "podIP": "10.0.0.5"})),
+            pod("host", &json!({"nodeName": "n", "hostNetwork": true}), &json!({"phase": "Pending"})),
+            pod("done", &on_node, &json!({"phase": "Failed"})),
+            pod("unbound", &json!({}), &json!({"phase": "Pending"})),
+            deleted,
+        ]);
+        let waiting = found.waiting.iter().map(|pod| format!("{} {} {}", pod.node, pod.name, pod.since));
+        let expected = ["n a/bound 2026-11-25T12:00:00Z", "n a/made 2026-11-25T11:00:00Z"];
+        assert_eq!(waiting.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -82,4 +82,5 @@ mod storm;
 mod support;
 mod tutorial;
 mod uninstall;
+mod waiting_pods;
 mod words;

@@ -141,6 +141,21 @@ pub(super) async fn add_pods(
     Ok(())
 }
 
+/// The fields of Pods that are bound and have no address yet. Those on the network of their host have that of the node.
+const WAITING: &str = "spec.nodeName!=,status.podIP=,status.phase=Pending";
+
+/// The Pods that are bound to nodes and have no address, and whether some may be missing. A cluster has few of them, so
+/// they are selected by the server.
+pub(super) async fn waiting(live: &Live) -> anyhow::Result<Objects> {
+    let clients = match live {
+        Live::Files { objects, .. } => return Ok(objects.clone()),
+        Live::Cluster(clients) => clients,
+    };
+    let mut objects = Objects::default();
+    add(clients, Kind::Pod, None, ListParams::default().fields(WAITING), &mut objects).await?;
+    Ok(objects)
+}
+
 /// Adds the selected objects of a kind. Without the right to list it, the objects say so once.
 async fn add(
     clients: &Clients,

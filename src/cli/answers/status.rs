@@ -9,13 +9,13 @@ use super::super::program::program;
 use super::super::screen::{self, FINE, Line, PLAIN, Reader, Table, WAITS, WRONG, style_for};
 use super::controller::{CLOCK_TOLERANCE, Controller, NO_LEADER};
 use super::follow::{self, Screen};
-use super::{Cluster, Source, Verdict, block_on, fields};
+use super::{Cluster, Source, Verdict, block_on, fields, pods};
 use crate::model::counted::{counted, shown};
 use crate::model::names::ten_of;
 use crate::model::time::Timestamp;
 use crate::view::audit::catalog::Severity;
-use crate::view::late;
 use crate::view::overview::{NodeTotals, Overview, PoolRow, Problem, overview, sort};
+use crate::view::{late, waiting_pods};
 
 /// Show the state of the cluster on one screen: who leads, how nodes are served, the pools, and every problem with its
 /// remedy.
@@ -87,6 +87,8 @@ const LONGEST: Duration = Duration::from_secs(90 * 86_400);
 struct Answer {
     controller: Controller,
     overview: Overview,
+    /// Why Pods that wait for addresses are not counted.
+    unseen: Option<String>,
 }
 
 impl Answer {
@@ -95,9 +97,12 @@ impl Answer {
         let controller = Controller::of(&listed, &cluster.access).await;
         let mut overview = overview(&listed.world, &listed.plans, listed.now.wall);
         let late = late::problems(&listed.world, &listed.plans, controller.pace.as_deref(), listed.now.wall);
-        overview.problems.splice(0..0, controller.problems.iter().cloned().chain(late));
+        let objects = pods::waiting(&listed.live).await?;
+        let hanging = waiting_pods::problem(&listed.world, &objects.around.waiting, listed.now.wall);
+        overview.problems.splice(0..0, controller.problems.iter().cloned().chain(late).chain(hanging));
         sort(&mut overview.problems);
-        Ok(Self { controller, overview })
+        let unseen = objects.skipped.into_iter().find(|skipped| pods::is_of_pods(skipped));
+        Ok(Self { controller, overview, unseen })
     }
 
     fn verdict(&self) -> Verdict {
@@ -110,16 +115,23 @@ impl Answer {
     }
 
     fn print(&self, cluster: &Cluster) -> anyhow::Result<Reader> {
-        let Self { controller, overview } = self;
-        cluster.print("Status", fields(object(controller, overview)), || text(cluster, controller, overview))
+        let mut object = fields(object(&self.controller, &self.overview));
+        object.insert("unseen".to_owned(), json!(self.unseen));
+        cluster.print("Status", object, || self.text(cluster))
     }
 
     /// The text below its time.
     fn dated(&self, cluster: &Cluster) -> Vec<Line> {
-        let Self { controller, overview } = self;
-        let title = format!("{} status at {:.0}, until Ctrl-C", program(), controller.now);
+        let title = format!("{} status at {:.0}, until Ctrl-C", program(), self.controller.now);
         let mut lines = vec![title.into(), Line::default()];
-        lines.extend(text(cluster, controller, overview));
+        lines.extend(self.text(cluster));
+        lines
+    }
+
+    fn text(&self, cluster: &Cluster) -> Vec<Line> {
+        let mut lines = text(cluster, &self.controller, &self.overview);
+        let unseen = self.unseen.iter().map(|unseen| Line::from(format!("Not seen: {unseen}.")).below(2));
+        lines.extend(unseen);
         lines
     }
 }

@@ -6,18 +6,20 @@ use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::super::object;
-use super::super::screen::Line;
+use super::super::screen::{self, Line};
 use super::around::Objects;
-use super::pods::add_pods;
+use super::pods::{add_pods, is_of_pods};
 use super::status::since;
 use super::{Cluster, Listed, Live, Source, Verdict, block_on, fields};
 use crate::model::claim::{Claim, ClaimState, block_name};
+use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::node::Node;
 use crate::model::plan::{self, NodePlan, Refusal, WhyNot};
 use crate::model::request::Request;
+use crate::model::surroundings::{Surroundings, WaitingPod};
 use crate::model::time::Timestamp;
 use crate::net::cidr::Cidr;
 use crate::plan::{why_no_block, why_no_pool};
@@ -25,7 +27,7 @@ use crate::view::duplicates::{DUPLICATE_ADDRESSES, duplicates};
 use crate::view::findings::of_world;
 use crate::view::max_pods::{self, Excess, MAX_PODS};
 use crate::view::overview::remedy_for;
-use crate::view::who::Pods;
+use crate::view::waiting_pods::{self, WAITING_PODS};
 use crate::view::{failures, late, waits, who};
 use crate::world::World;
 
@@ -54,17 +56,17 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
             Live::Cluster(_) => Objects::default(),
             Live::Files { objects, .. } => objects.clone(),
         };
-        let claims = listed.world.claims_of(&node).map(|known| &known.claim);
-        if claims.into_iter().any(|claim| matches!(claim.state, ClaimState::Draining(_))) {
-            add_pods(&listed.live, &[node.clone()].into(), &BTreeSet::new(), &mut objects).await?;
-        }
+        add_pods(&listed.live, &[node.clone()].into(), &BTreeSet::new(), &mut objects).await?;
         let cilium_namespace = match &listed.live {
             Live::Cluster(_) => &args.cluster.access.cilium_namespace,
             Live::Files { cilium_namespace, .. } => cilium_namespace,
         };
-        let Some(reason) = Reason::of(&listed, &node, &objects.around.by_address(), cilium_namespace) else {
+        let Some(reason) = Reason::of(&listed, &node, &objects.around, cilium_namespace) else {
             bail!("neither Node {node} nor a claim of it exists: kubectl get nodes");
         };
+        for skipped in objects.skipped.iter().filter(|skipped| is_of_pods(skipped)) {
+            screen::note(format_args!("not seen: {skipped}"));
+        }
         args.cluster.print("Why", fields(reason.object()), || reason.text(&args.cluster, listed.now.wall))?;
         Ok(if reason.waits.is_empty() { Verdict::Fine } else { Verdict::Found })
     })
@@ -100,6 +102,8 @@ struct Reason {
     next: Vec<String>,
     /// The commands that a person may run next.
     commands: Vec<String>,
+    /// The Pods that are bound to it and have had no address for too long.
+    waiting_pods: Vec<WaitingPod>,
 }
 
 /// The agent of a node: its version, or why it can't be asked.
@@ -111,6 +115,39 @@ fn agent(world: &World, node: &NodeName) -> String {
         },
         Err(why) => why.to_string(),
     }
+}
+
+/// All problems of a node, with these of its plan.
+fn problems(
+    world: &World,
+    node: &NodeName,
+    of_plan: Vec<String>,
+    waiting_pods: &[WaitingPod],
+) -> Vec<String> {
+    let shared = duplicates(world).into_iter().filter(|found| [&found.node, &found.other].contains(&node));
+    let shared = shared.map(|found| format!("{DUPLICATE_ADDRESSES}: {}", found.seen_from(node, world)));
+    // Writes that fail are in the plan already, with those that come next.
+    let is_of_node = |finding: &Finding| {
+        finding.name == node.as_str()
+            && (finding.subject == Kind::CiliumNode.into() || finding.subject == Kind::Node.into())
+            && finding.kind != FindingKind::WriteFailed
+    };
+    let of_world = of_world(world).filter(is_of_node);
+    let of_world = of_world.map(|finding| format!("{}: {}", finding.kind.as_str(), finding.message));
+    let excess = max_pods::excess(world, node);
+    let excess = excess.map(|excess| format!("{MAX_PODS}: {excess}; {}", Excess::remedy()));
+    shared.chain(of_plan).chain(of_world).chain(excess).chain(hanging(waiting_pods)).collect()
+}
+
+/// The sentence about the Pods of a node that have no address.
+fn hanging(pods: &[WaitingPod]) -> Option<String> {
+    let names = ten_of(pods.iter().map(|pod| &pod.name));
+    let (n_pods, within) = (counted(pods.len(), "pod"), waiting_pods::WITHIN.as_secs());
+    (!pods.is_empty()).then(|| {
+        format!(
+            "{WAITING_PODS}: {n_pods} without an address, more than {within} s after the binding: {names}"
+        )
+    })
 }
 
 /// The pools that give no node anything, because they can't be read.
@@ -126,8 +163,9 @@ fn names(waits: &[String], refusal: &Refusal) -> bool {
 }
 
 impl Reason {
-    fn of(listed: &Listed, node: &NodeName, pods: &Pods, cilium_namespace: &str) -> Option<Self> {
+    fn of(listed: &Listed, node: &NodeName, around: &Surroundings, cilium_namespace: &str) -> Option<Self> {
         let world = &listed.world;
+        let pods = &around.by_address();
         let object = world.node(node);
         let plan: Option<&NodePlan> = listed.plans.iter().find(|plan| plan.node == *node);
         if object.is_none() && world.claims_of(node).next().is_none() {
@@ -182,26 +220,14 @@ impl Reason {
             findings.extend(failures.iter().map(|failure| format!("{kind}: {}", failure.description())));
             next = plan.requests().iter().map(step).collect();
         }
-        // Writes that fail are there already, with those that come next.
-        let is_of_node = |finding: &Finding| {
-            finding.name == node.as_str()
-                && (finding.subject == Kind::CiliumNode.into() || finding.subject == Kind::Node.into())
-                && finding.kind != FindingKind::WriteFailed
-        };
-        let of_world = of_world(world).filter(is_of_node);
-        findings.extend(of_world.map(|finding| format!("{}: {}", finding.kind.as_str(), finding.message)));
-        let shared =
-            duplicates(world).into_iter().filter(|found| [&found.node, &found.other].contains(&node));
-        findings.splice(
-            0..0,
-            shared.map(|found| format!("{DUPLICATE_ADDRESSES}: {}", found.seen_from(node, world))),
-        );
-        let excess = max_pods::excess(world, node);
-        findings.extend(excess.map(|excess| format!("{MAX_PODS}: {excess}; {}", Excess::remedy())));
+        let waiting_pods = waiting_pods::overdue(world, &around.waiting, listed.now.wall).remove(node);
+        let waiting_pods: Vec<WaitingPod> = waiting_pods.into_iter().flatten().cloned().collect();
+        let findings = problems(world, node, findings, &waiting_pods);
         let claims: Vec<&Claim> = world.claims_of(node).map(|known| &known.claim).collect();
         let claimed = claims.iter().flat_map(|claim| who::who(world, &[], pods, claim.cidr));
         let of_node = format!("-o wide --field-selector spec.nodeName={node}");
-        if claims.iter().any(|claim| matches!(claim.state, ClaimState::Draining(_))) {
+        let has_draining = claims.iter().any(|claim| matches!(claim.state, ClaimState::Draining(_)));
+        if has_draining || !waiting_pods.is_empty() {
             commands.push(format!("kubectl get pods -A {of_node}"));
         }
         if world.agent_on(node).is_err() && !(waits.is_empty() && findings.is_empty()) {
@@ -226,6 +252,7 @@ impl Reason {
             notes,
             next,
             commands,
+            waiting_pods,
         })
     }
 
@@ -290,7 +317,10 @@ impl Reason {
                 "since": self.since.get(&answer.range).map(ToString::to_string),
             })
         });
+        let waiting_pods =
+            self.waiting_pods.iter().map(|pod| json!({"name": pod.name, "since": pod.since.to_string()}));
         json!({
+            "waitingPods": waiting_pods.collect::<Vec<_>>(),
             "node": self.node.as_str(), "labels": self.labels, "pools": self.pools,
             "carrier": self.carrier, "agent": self.agent, "blocks": blocks.collect::<Vec<_>>(),
             "waits": self.waits, "refusals": self.refusals, "findings": self.findings, "notes": self.notes, "next": self.next,

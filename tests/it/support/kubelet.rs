@@ -25,7 +25,9 @@ pub(crate) async fn create_agent_pod(client: &Client, name: &str, node: &str, re
     let image = format!("registry.example.com:5000/cilium:v{release}");
     let pod = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {"k8s-app": "cilium"}},
-        "spec": {"nodeName": node, "containers": [{"name": "cilium-agent", "image": image}]},
+        "spec": {
+            "nodeName": node, "hostNetwork": true, "containers": [{"name": "cilium-agent", "image": image}],
+        },
     }))?;
     pods(client).create(&PostParams::default(), &pod).await?;
     Ok(())
