@@ -15,6 +15,8 @@ func etcdMain() { notLinked("etcd") }
 
 func apiserverMain() { notLinked("kube-apiserver") }
 
+func schedulerMain() { notLinked("kube-scheduler") }
+
 func notLinked(name string) {
 	fmt.Fprintf(os.Stderr, "%s is not part of this build; set KUBEBUILDER_ASSETS or build without -tags external_servers\n", name)
 	os.Exit(2)

@@ -17,6 +17,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // As in kube-apiserver's own main.
 	_ "k8s.io/component-base/metrics/prometheus/version"  // As in kube-apiserver's own main.
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
 const serversLinked = true
@@ -29,4 +30,11 @@ func etcdMain() {
 // apiserverMain is kube-apiserver's own main function.
 func apiserverMain() {
 	os.Exit(cli.Run(app.NewAPIServerCommand()))
+}
+
+// schedulerMain is kube-scheduler's own main function. A test runs one of it, so there is no election. It serves no
+// port, so that it needs no certificate.
+func schedulerMain() {
+	os.Args = append(os.Args, "--leader-elect=false", "--secure-port=0")
+	os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
 }

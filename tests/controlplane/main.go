@@ -2,6 +2,7 @@
 //
 // One binary plays all parts. `controlplane run` supervises; it starts `controlplane etcd` and
 // `controlplane apiserver` as children, so that each can be stopped, killed and restarted by itself.
+// `controlplane scheduler` is the real kube-scheduler, for the tests that need one.
 // README.md describes the protocol that `run` speaks on its standard input and output.
 package main
 
@@ -14,6 +15,7 @@ const usage = `usage:
   controlplane run --data DIR [flags]   run the control plane until standard input closes
   controlplane etcd FLAGS               be etcd (used by run)
   controlplane apiserver FLAGS          be kube-apiserver (used by run)
+  controlplane scheduler FLAGS          be kube-scheduler until standard input closes; --kubeconfig FILE names the server
 `
 
 func main() {
@@ -33,6 +35,9 @@ func main() {
 	case "apiserver":
 		exitWhenStdinCloses()
 		apiserverMain()
+	case "scheduler":
+		exitWhenStdinCloses()
+		schedulerMain()
 	default:
 		fmt.Fprintf(os.Stderr, "unknown subcommand %q\n%s", subcommand, usage)
 		os.Exit(2)
