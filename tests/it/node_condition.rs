@@ -1,6 +1,9 @@
 //! The condition of Nodes that says whether they can give addresses to pods, on a real API server with the rights and
 //! policies of the chart: when it is written, its cost, and how a user clears it.
 
+mod readiness;
+mod scheduling;
+
 use std::path::Path;
 use std::process::Command;
 

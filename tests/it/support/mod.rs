@@ -36,6 +36,7 @@ pub(crate) mod preparation;
 pub(crate) mod prometheus;
 pub(crate) mod proxy;
 pub(crate) mod rig;
+pub(crate) mod scheduler;
 pub(crate) mod servers;
 pub(crate) mod signals;
 pub(crate) mod tails;
