@@ -323,6 +323,18 @@ pub struct FamilyCounts {
     pub used: Option<u64>,
     /// Addresses that free blocks offer, and published addresses that are known to be unused.
     pub addresses_free: u64,
+    /// The nodes and pods that its free blocks can serve.
+    pub headroom: Headroom,
+}
+
+/// The nodes and pods that the free blocks of one family of a pool can serve. It follows from the blocks alone, so a pod
+/// that starts does not change it. No count is above [`MAX_COUNT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Headroom {
+    /// Nodes that can still get their first blocks.
+    pub nodes: u64,
+    /// Pods that can have an address in the free blocks after these nodes have joined.
+    pub pods: u64,
 }
 
 impl FamilyCounts {

@@ -9,6 +9,7 @@ mod forecast;
 mod former_mode;
 mod freeze;
 mod growth;
+mod headroom;
 mod held_growth;
 mod in_the_way;
 mod kubernetes;

@@ -188,6 +188,12 @@ pub trait CiliumMode: fmt::Display {
         1
     }
 
+    /// How many blocks a node without any gets of this pool at first, where each offers this number of addresses, which is
+    /// not 0. Its limits do not count.
+    fn n_first_blocks(&self, _pool: &Pool, _n_offered: u128) -> u128 {
+        1
+    }
+
     /// How many addresses of a class the agent of this carrier needs before it can start.
     fn minimum_for_start(&self, carrier: Carrier<'_>, class: &AddressClass) -> u128;
 

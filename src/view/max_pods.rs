@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::audit::catalog::Check;
+use super::headroom::block_of;
 use super::tally::readable_carrier;
 use crate::model::address_class::AddressClass;
 use crate::model::claim::{Claim, ClaimState};
@@ -266,16 +267,4 @@ fn of_class(
         n_more.saturating_mul(*largest).min(room)
     };
     Some((capacity.saturating_add(more), Limit::PerNode(first.name.clone())))
-}
-
-/// The number of addresses that a block of a pool offers, without exclusions and addresses of nodes in it. `None` if it
-/// offers none, or if no node of this publisher gets such a block.
-fn block_of(publisher: &Publisher, pool: &Pool, family: Family) -> Option<u128> {
-    let ranges = pool.families.get(&family)?;
-    if pool.is_wider(family, publisher.widest_block(family)) {
-        return None;
-    }
-    let declared = ranges.cidrs.keys().find(|declared| declared.prefix_len() <= ranges.block_prefix)?;
-    let block = Cidr::containing(declared.first_address(), ranges.block_prefix)?;
-    Some(publisher.n_offered(block, &pool.excluded_edges(block))).filter(|n_offered| *n_offered > 0)
 }

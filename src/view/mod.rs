@@ -14,6 +14,7 @@ pub mod failures;
 pub mod findings;
 pub mod forecast;
 pub mod free;
+mod headroom;
 mod holders;
 mod in_the_way;
 pub mod late;

@@ -58,8 +58,6 @@ pub struct PoolSnapshot {
     pub without_addresses: BTreeMap<Lack, u64>,
     /// Since when the longest wait for a block of it lasts, by need.
     pub waits_since: BTreeMap<Need, Timestamp>,
-    /// How many more nodes can get their first blocks of it, by family.
-    pub room: BTreeMap<Family, u64>,
     /// The time until it has no free block, by family, where there is a trend.
     pub full_in: BTreeMap<Family, Duration>,
     /// The blocks of each CIDR that is cordoned or drains.
@@ -81,10 +79,9 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>, now:
             .collect();
         let without_addresses = Lack::ALL.into_iter().map(|lack| (lack, 0)).collect();
         let waits_since = waits::of_pool(world, &name).map(|(need, _, since)| (need, since)).collect();
-        let room = room(world, &name, &tally);
         let full_in = forecast::of_pool(world, &name, &tally, now);
         let closed = closed(world, &name, &tally);
-        let pool = PoolSnapshot { tally, conditions, without_addresses, waits_since, room, full_in, closed };
+        let pool = PoolSnapshot { tally, conditions, without_addresses, waits_since, full_in, closed };
         snapshot.pools.insert(name, pool);
     }
     snapshot.frozen = Switch::ALL.into_iter().map(|switch| (switch, world.freeze().is_on(switch))).collect();
@@ -123,12 +120,6 @@ fn closed(world: &World, name: &PoolName, tally: &Tally) -> BTreeMap<Cidr, CidrC
     let ranges = world.pool(name).into_iter().flat_map(|pool| pool.families.values());
     let closed = ranges.flat_map(|ranges| &ranges.cidrs).filter(|(_, state)| **state != RangeState::Active);
     closed.filter_map(|(cidr, _)| Some((*cidr, *tally.cidrs.get(cidr)?))).collect()
-}
-
-/// How many more nodes can get their first blocks of a pool.
-fn room(world: &World, name: &PoolName, tally: &Tally) -> BTreeMap<Family, u64> {
-    let per_node = world.pool(name).map_or(1, |pool| pool.per_node.initial_blocks.max(1));
-    tally.families.iter().map(|(family, counts)| (*family, counts.free / u64::from(per_node))).collect()
 }
 
 stable_names! {

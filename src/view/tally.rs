@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::free;
+use super::headroom::headroom;
 use crate::ledger::free_blocks::FreeBlocks;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState};
@@ -269,6 +270,7 @@ impl Tally {
             counts.unavailable = capped_count(blocks - taken_or_free);
             let unused = counts.used.map_or(0, |used| counts.published.saturating_sub(used));
             counts.addresses_free = capped_count(unpublished.saturating_add(u128::from(unused)));
+            counts.headroom = headroom(world.reader(), pool, *family, free, unpublished);
         }
     }
 }

@@ -21,7 +21,9 @@ use crate::model::request::PoolFinalizersWrite;
 
 pub(in crate::wire) mod advice;
 mod convert;
+mod counts;
 pub(in crate::wire) mod forms;
+mod headroom;
 mod ranges;
 mod read;
 mod reserved;

@@ -192,6 +192,13 @@ impl CiliumMode for Crd {
         self.infrastructure.len().max(1) as u128
     }
 
+    /// Also the thresholds of the pool count for a first grant.
+    fn n_first_blocks(&self, pool: &Pool, n_offered: u128) -> u128 {
+        let free_below = u128::from(pool.expand.free_below) + self.infrastructure.len() as u128;
+        let needed = MINIMUM_FOR_START.max(free_below).div_ceil(n_offered);
+        needed.max(pool.per_node.initial_blocks.into())
+    }
+
     fn minimum_for_start(&self, _: Carrier<'_>, _: &AddressClass) -> u128 {
         MINIMUM_FOR_START
     }

@@ -190,6 +190,11 @@ impl CiliumMode for MultiPool {
         Some(Finding::new(FindingKind::MisplacedBlock, Kind::CiliumNode, node, message))
     }
 
+    /// An agent asks for these addresses unless `ipam-multi-pool-pre-allocation` says otherwise.
+    fn n_first_blocks(&self, _: &Pool, n_offered: u128) -> u128 {
+        PRE_ALLOCATED.div_ceil(n_offered)
+    }
+
     /// The carrier of an agent that has not reported its need is not written. A conflict with one of its first
     /// updates costs the agent a minute.
     fn minimum_for_start(&self, carrier: Carrier<'_>, class: &AddressClass) -> u128 {

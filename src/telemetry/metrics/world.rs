@@ -72,7 +72,10 @@ impl Collector for World {
 fn of_capacity(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Result<(), std::fmt::Error> {
     let pools = || snapshot.pools.iter().map(|(name, pool)| (name.as_str(), pool));
     let room = pools().flat_map(|(pool, counts)| {
-        counts.room.iter().map(move |(family, n)| ([("pool", pool), ("family", family.as_str())], *n))
+        let families = counts.tally.families.iter();
+        families.map(move |(family, counts)| {
+            ([("pool", pool), ("family", family.as_str())], counts.headroom.nodes)
+        })
     });
     gauges(encoder, "pool_room_nodes", "Nodes that can still get their first blocks of a pool", room)?;
     let closed: Vec<(&str, String, CidrCounts)> = pools()

@@ -13,13 +13,15 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::counts::{from_wire, to_wire};
+use super::headroom::{self, Headroom};
 use crate::model::counted::shown;
 use crate::model::request::PoolStatusWrite;
 use crate::model::status::{self as domain, ConditionType, Need};
 use crate::model::time::Timestamp;
 use crate::net::cidr::{Cidr, Family};
 use crate::wire::precondition::bound_to;
-use crate::wire::{MAX_COUNT, rules, schema};
+use crate::wire::{rules, schema};
 
 /// The status of a pool.
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +60,10 @@ pub struct NodeIPPoolStatus {
     /// The nodes that wait longest for a block of the pool. The times survive a restart of the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_wait: Option<LongestWait>,
+
+    /// The nodes and pods that its free blocks can serve, for the limits of autoscalers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headroom: Option<Headroom>,
 
     /// The counts as short text for `kubectl get`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -262,7 +268,13 @@ pub(super) fn read_status(wire: &NodeIPPoolStatus) -> domain::PoolStatus {
     let nodes = wire.nodes.clone().unwrap_or_default();
     let families = [(Family::V4, &wire.ipv4), (Family::V6, &wire.ipv6)]
         .into_iter()
-        .filter_map(|(family, counts)| Some((family, read_counts(counts.as_ref()?))))
+        .filter_map(|(family, counts)| {
+            let counts = domain::FamilyCounts {
+                headroom: headroom::read(wire.headroom.as_ref(), family),
+                ..read_counts(counts.as_ref()?)
+            };
+            Some((family, counts))
+        })
         .collect();
     // An earlier version wrote no `state`. No object has generation zero, so all columns are written once.
     let is_complete = wire.summary.as_ref().is_none_or(|summary| !summary.state.is_empty());
@@ -318,6 +330,7 @@ fn read_counts(wire: &FamilyCounts) -> domain::FamilyCounts {
         published: from_wire(wire.addresses.published),
         used: wire.addresses.used.map(from_wire),
         addresses_free: from_wire(wire.addresses.free),
+        headroom: domain::Headroom::default(),
     }
 }
 
@@ -333,16 +346,6 @@ fn read_cidr(wire: &CidrCounts) -> Option<(Cidr, domain::CidrCounts)> {
         excluded: from_wire(wire.excluded),
     };
     Some((wire.cidr.parse().ok()?, counts))
-}
-
-/// A count as the world has it. Only the controller writes it, and never a negative one.
-fn from_wire(count: i64) -> u64 {
-    u64::try_from(count).unwrap_or_default()
-}
-
-/// A count as the API writes it. The world has capped it already.
-fn to_wire(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(MAX_COUNT).min(MAX_COUNT)
 }
 
 /// The status as a merge patch of the status subresource, carrying uid and version.
@@ -385,6 +388,7 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
             state: domain::word(&status.conditions).to_owned(),
             wait: format!("{}/{}", status.nodes.waiting, status.nodes.want_growth),
         }),
+        headroom: Some(headroom::written(&status.families)),
         longest_wait: Some(LongestWait {
             first: waiter(write, Need::First),
             growth: waiter(write, Need::Growth),
@@ -395,6 +399,7 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
     // stay, and the status would be written again for ever.
     for family in Family::ALL.iter().filter(|family| !status.families.contains_key(family)) {
         patch["status"][family.as_str()] = Value::Null;
+        patch["status"]["headroom"][family.as_str()] = Value::Null;
     }
     if status.cidrs.is_empty() {
         patch["status"]["cidrs"] = Value::Null;
@@ -481,6 +486,7 @@ mod tests {
     use super::*;
     use crate::model::revision::Revision;
     use crate::model::status::capped_count;
+    use crate::wire::MAX_COUNT;
 
     /// Applies a merge patch as the server does (RFC 7396).
     fn merge(object: &mut Value, patch: &Value) {
@@ -518,8 +524,12 @@ mod tests {
     }
 
     fn status(families: &[(Family, u64)]) -> domain::PoolStatus {
-        let counts =
-            |blocks| domain::FamilyCounts { blocks, free: blocks, ..domain::FamilyCounts::default() };
+        let counts = |blocks| domain::FamilyCounts {
+            blocks,
+            free: blocks,
+            headroom: domain::Headroom { nodes: blocks, pods: blocks },
+            ..domain::FamilyCounts::default()
+        };
         domain::PoolStatus {
             observed_generation: 1,
             conditions: BTreeMap::new(),
