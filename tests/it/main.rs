@@ -7,6 +7,7 @@ mod alerting;
 mod answers;
 mod api_claim;
 mod api_table;
+mod autoscalers;
 mod bundle;
 mod chronicle;
 mod churn;

@@ -86,7 +86,7 @@ async fn run_commands(plane: &ControlPlane, commands: &str) -> Result<()> {
 }
 
 /// The words of a line, in which single quotes keep blanks.
-fn shell_words(line: &str) -> Result<Vec<String>> {
+pub(crate) fn shell_words(line: &str) -> Result<Vec<String>> {
     let parts: Vec<&str> = line.split('\'').collect();
     ensure!(parts.len() % 2 == 1, "{line}");
     let mut words = Vec::new();
