@@ -46,6 +46,7 @@ mod logged;
 mod lost_answers;
 mod malformed;
 mod map;
+mod max_pods;
 mod migrate;
 mod migration;
 mod mode;
