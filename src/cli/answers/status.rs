@@ -87,8 +87,8 @@ const LONGEST: Duration = Duration::from_secs(90 * 86_400);
 struct Answer {
     controller: Controller,
     overview: Overview,
-    /// Why Pods that wait for addresses are not counted.
-    unseen: Option<String>,
+    /// The kinds that could not be listed, each with the reason: without Pods, none that waits for an address is counted.
+    skipped: Vec<String>,
 }
 
 impl Answer {
@@ -101,8 +101,8 @@ impl Answer {
         let hanging = waiting_pods::problem(&listed.world, &objects.around.waiting, listed.now.wall);
         overview.problems.splice(0..0, controller.problems.iter().cloned().chain(late).chain(hanging));
         sort(&mut overview.problems);
-        let unseen = objects.skipped.into_iter().find(|skipped| pods::is_of_pods(skipped));
-        Ok(Self { controller, overview, unseen })
+        let skipped = objects.skipped.into_iter().filter(|skipped| pods::is_of_pods(skipped)).collect();
+        Ok(Self { controller, overview, skipped })
     }
 
     fn verdict(&self) -> Verdict {
@@ -116,7 +116,7 @@ impl Answer {
 
     fn print(&self, cluster: &Cluster) -> anyhow::Result<Reader> {
         let mut object = fields(object(&self.controller, &self.overview));
-        object.insert("unseen".to_owned(), json!(self.unseen));
+        object.insert("skipped".to_owned(), json!(self.skipped));
         cluster.print("Status", object, || self.text(cluster))
     }
 
@@ -130,8 +130,8 @@ impl Answer {
 
     fn text(&self, cluster: &Cluster) -> Vec<Line> {
         let mut lines = text(cluster, &self.controller, &self.overview);
-        let unseen = self.unseen.iter().map(|unseen| Line::from(format!("Not seen: {unseen}.")).below(2));
-        lines.extend(unseen);
+        let skipped = self.skipped.iter();
+        lines.extend(skipped.map(|skipped| Line::from(format!("Not seen: {skipped}.")).below(2)));
         lines
     }
 }
