@@ -168,3 +168,26 @@ fn conditions_are_paced_for_each_node_and_for_all() {
     cluster.delete(Kind::CiliumNode, "b", 131);
     assert_eq!(cluster.world.check(), []);
 }
+
+/// As many nodes as the pool has blocks are full, and cross the edge at the same time.
+#[test]
+fn a_thousand_nodes_that_become_full_take_one_write_each_within_a_minute() {
+    const N_NODES: u32 = 1024;
+    let joined = |number: u32| {
+        let block = format!("10.0.{}.{}/28", number / 16, number % 16 * 16);
+        format!("joined n{number} @50 {block} used=16\n")
+    };
+    let nodes: String = (0..N_NODES).map(joined).collect();
+    let mut cluster = Cluster::of(&format!("pool p 10.0.0.0/18 28\n{nodes}"));
+    for number in 0..N_NODES {
+        assert_eq!(cluster.conclude(&format!("n{number}")), Some(Availability::PoolExhausted));
+    }
+    let mut written = std::collections::BTreeSet::new();
+    for _ in 0..N_NODES {
+        let write = cluster.next_condition().expect("its turn has come");
+        assert!(written.insert(write), "a node is written twice");
+        assert_eq!(cluster.next_condition(), None, "two writes have the same turn");
+        cluster.now.uptime += Duration::from_millis(50);
+    }
+    assert_eq!(cluster.next_condition(), None, "each node is written");
+}
