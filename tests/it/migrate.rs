@@ -1,5 +1,5 @@
-//! A running cluster moves from cluster-pool to crd by the commands of `migrate`, node by node, with Cilium's own operator
-//! and agents. No pod loses its network.
+//! A running cluster moves from cluster-pool or kubernetes to crd by the commands of `migrate`, node by node, with Cilium's
+//! own operator and agents. No pod loses its network.
 //!
 //! No DaemonSet runs here, so each test plays its part: it replaces a Pod of an agent that was deleted, with an agent in
 //! the mode that the label of its Node says.
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::agent_pods::{create_agent_pod, delete_at_once, pods, report};
@@ -26,9 +26,12 @@ use crate::support::families::Families;
 use crate::support::kubectl::kubectl;
 use crate::support::kubelet::{Health, create_running};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::preparation::KUBERNETES_MODE;
 use crate::support::rig::{Rig, under_oracle};
+use crate::support::views::Published;
 
 const CLUSTER_POOL: &str = "cluster-pool";
+const KUBERNETES: &str = "kubernetes";
 const CRD: &str = "crd";
 const NODES: [&str; 3] = ["a", "b", "c"];
 
@@ -53,6 +56,8 @@ const FOR_CRD: [(&str, &str); 6] = [
 /// The agent of a node, and the number of its Pods so far.
 struct Daemon {
     agent: Agent,
+    /// The mode in which it runs without a label.
+    from: &'static str,
     release: Release,
     n_pods: usize,
 }
@@ -82,7 +87,7 @@ impl Daemon {
         .await?;
         let labels = rig.cluster.read(Kind::Node, node).await?.metadata.labels.unwrap_or_default();
         let mode =
-            if labels.get("nodeipam.io/ipam").is_some_and(|mode| mode == CRD) { CRD } else { CLUSTER_POOL };
+            if labels.get("nodeipam.io/ipam").is_some_and(|mode| mode == CRD) { CRD } else { self.from };
         self.agent.change_mode(mode)?;
         delete_at_once(rig, &pod).await?;
         self.agent.restart_and_restore(SLOW).await?;
@@ -148,46 +153,79 @@ async fn configure(rig: &Rig, data: BTreeMap<&str, &str>) -> Result<()> {
     Ok(())
 }
 
-/// Nodes with blocks of Cilium's operator, agents in cluster-pool, and pods.
-async fn served_by_operator(rig: &Rig, release: Release) -> Result<Daemons> {
-    set_ipam(rig, CLUSTER_POOL).await?;
+/// Nodes with blocks of another allocator, agents in the mode of that allocator, and pods.
+async fn served_before(rig: &Rig, from: &'static str, release: Release) -> Result<Daemons> {
+    set_ipam(rig, from).await?;
     configure(rig, RANGES.into()).await?;
     let flags: Vec<String> =
         RANGES.iter().flat_map(|(key, value)| [format!("--{key}"), (*value).to_owned()]).collect();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let operator = CiliumOperator::start(rig, CLUSTER_POOL, &flags).await?;
+    let operator = match from {
+        CLUSTER_POOL => Some(CiliumOperator::start(rig, CLUSTER_POOL, &flags).await?),
+        _ => None,
+    };
     let mut daemons = Daemons::new();
-    for node in NODES {
+    for (number, node) in NODES.into_iter().enumerate() {
         rig.cluster.create_node(&NodeSpec::new(node)).await?;
-        let settings = Settings { ipam: CLUSTER_POOL, release, ..rig.agents.settings() };
+        if from == KUBERNETES {
+            // As kube-controller-manager does it.
+            let first = 32 * (number + 1);
+            let cidrs = [format!("10.9.0.{first}/27"), format!("fd00:9::{first:x}/123")];
+            let given = json!({"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}});
+            rig.cluster.patch(Kind::Node, node, given).await?;
+        }
+        let settings = Settings { ipam: from, release, ..rig.agents.settings() };
         let mut agent = rig.agents.agent_with(Make::Real, node, settings);
         agent.start()?;
         agent.wait_ready(SLOW).await?;
-        let mut daemon = Daemon { agent, release, n_pods: 0 };
+        let mut daemon = Daemon { agent, from, release, n_pods: 0 };
         daemon.create_pod(rig, node).await?;
         daemons.insert(node, daemon);
         for number in 0..4 {
             start_pod(rig, &daemons, node, &format!("{node}-{number}")).await?;
         }
     }
-    operator.end().await?;
+    if let Some(operator) = operator {
+        operator.end().await?;
+    }
     Ok(daemons)
+}
+
+/// The agent of a node restarts by chance, when the addresses of the node are on its CiliumNode.
+async fn restarts_by_chance(rig: &Rig, daemons: &mut Daemons, node: &'static str) -> Result<()> {
+    let hold = ["annotate", "node", node, "nodeipam.io/hold-growth="];
+    kubectl(&rig.control_plane, &hold).await?;
+    kubectl(&rig.control_plane, &["label", "node", node, "nodeipam.io/ipam=crd"]).await?;
+    rig.cluster.wait_published(node, "its addresses", SOON, |seen: &Published| !seen.pool.is_empty()).await?;
+    let daemon = daemons.get_mut(node).context("no such node")?;
+    let pod = Daemon::pod(node, daemon.n_pods);
+    pods(rig).delete(&pod, &DeleteParams::default()).await?;
+    daemon.replace(rig, node).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_cluster_moves_and_one_node_goes_back_in_between() -> Result<()> {
-    moves(Release::Newest).await
+    moves(CLUSTER_POOL, Release::Newest).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_of_the_mode_kubernetes_moves() -> Result<()> {
+    moves(KUBERNETES, Release::Newest).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_cluster_moves_with_agents_of_1_17() -> Result<()> {
-    moves(Release::V1_17).await
+    moves(CLUSTER_POOL, Release::V1_17).await
 }
 
-async fn moves(release: Release) -> Result<()> {
+async fn moves(from: &'static str, release: Release) -> Result<()> {
     under_oracle(Options { ipam: CRD, families: Families::Dual, ..Options::default() }, async |rig| {
         rig.control_plane.allow("cidr-without-claim", None, None).await?;
-        let mut daemons = served_by_operator(rig, release).await?;
+        if from == KUBERNETES {
+            let apply = ["apply", "--server-side", "--force-conflicts", "-f", KUBERNETES_MODE];
+            kubectl(&rig.control_plane, &apply).await?;
+        }
+        let mut daemons = served_before(rig, from, release).await?;
         says(&expect(rig, &["migrate", "status"], 0).await?, "3 nodes: 3 Foreign")?;
 
         let folder = tempfile::tempdir()?;
@@ -204,7 +242,7 @@ async fn moves(release: Release) -> Result<()> {
         rig.cluster
             .create_pool(&PoolSpec::new("rack").ipv4(28, &["10.64.0.0/24"]).ipv6(124, &["fd00:64::/112"]))
             .await?;
-        let flags = [PROMPT, &["--modes", CLUSTER_POOL, "--modes", CRD]].concat();
+        let flags = [PROMPT, &["--modes", from, "--modes", CRD]].concat();
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
         wait_claims_carried(rig).await?;
         says(&expect(rig, &["migrate", "status"], 0).await?, "3 nodes: 3 Claimed")?;
@@ -225,6 +263,7 @@ async fn moves(release: Release) -> Result<()> {
             let said = run_while(rig, &mut daemons, &command, &["a"]).await?;
             ensure!(said.code == Some(0) && said.text.contains(state), "{}{}", said.text, said.errors);
         }
+        restarts_by_chance(rig, &mut daemons, "b").await?;
         let batch = ["migrate", "next", "--batch", "2", "--yes", "--timeout", "150s"];
         // The controller may be gone at any time.
         controller.sigkill().await?;
@@ -249,7 +288,7 @@ async fn moves(release: Release) -> Result<()> {
 
         // Now all nodes have the mode that `cilium-config` says.
         set_ipam(rig, CRD).await?;
-        wait_passive(rig, &controller, CLUSTER_POOL, CRD).await?;
+        wait_passive(rig, &controller, from, CRD).await?;
         controller.sigkill().await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         for node in NODES {
