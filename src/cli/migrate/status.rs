@@ -78,7 +78,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
                     found.mode.as_ref().map_or("?", |mode| mode.as_str()).to_owned(),
                     if found.blocks.is_empty() { "-".to_owned() } else { ten_of(&found.blocks) },
                     found.pods_in_out(),
-                    found.agent.clone(),
+                    if found.agent_pods.is_empty() { "none".to_owned() } else { found.agent.clone() },
                     found.way_back(),
                     step.in_words(),
                 ];
