@@ -59,7 +59,11 @@ pub(super) fn routes(world: &World, frr: &Frr, now: Now) -> RoutesPlan {
         Ok(configurations) => configurations,
         Err(_) if frr.awaits_list() => return plan,
         Err(why) => {
-            plan.findings.extend(templates_of(frr).map(|name| about_template(name, why.to_owned())));
+            let about = |name: &str| about_template(name, why.to_owned());
+            plan.findings.extend(templates_of(frr).map(|name| about(name.as_str())));
+            if *frr.exporting() == Exporting::Nothing {
+                plan.findings.insert(about("template"));
+            }
             return plan;
         }
     };
@@ -197,7 +201,7 @@ impl Templates {
                 Ok(template) => templates.usable.push(template),
                 Err(why) => {
                     templates.lacks_some = true;
-                    plan.findings.insert(about_template(name, why));
+                    plan.findings.insert(about_template(name.as_str(), why));
                 }
             }
         }
@@ -256,8 +260,8 @@ fn template(
     Ok(Template { name: name.clone(), for_nodes, sessions: found.sessions.clone() })
 }
 
-fn about_template(name: &FrrName, why: String) -> Finding {
-    Finding::new(FindingKind::RouteWithheld, ObjectKind::FrrConfiguration, name.as_str(), why)
+fn about_template(name: &str, why: String) -> Finding {
+    Finding::new(FindingKind::RouteWithheld, ObjectKind::FrrConfiguration, name, why)
 }
 
 /// That routers of VRFs announce the routes of nodes too.

@@ -297,6 +297,11 @@ fn nothing_is_written_before_the_objects_are_known() {
     writes(&cluster, "");
     cluster.world.observe_frr_configurations(FrrConfigurationNews::Unlisted("can't list them".to_owned()));
     writes(&cluster, "RouteWithheld FRRConfiguration template: can't list them");
+    // Without them the controller can't withdraw its routes either, and knows no template.
+    let mut cluster = Cluster::of(A);
+    cluster.world.export_routes(Exporting::Nothing);
+    cluster.world.observe_frr_configurations(FrrConfigurationNews::Unlisted("can't list them".to_owned()));
+    writes(&cluster, "RouteWithheld FRRConfiguration template: can't list them");
 }
 
 #[test]
