@@ -32,7 +32,7 @@ impl Look {
 /// The gates of a step, for people.
 pub(super) fn gate_lines(gates: &[Gate]) -> Vec<Line> {
     let line = |gate: &Gate| {
-        let (style, word) = if gate.remedy.is_none() { (FINE, "ok  ") } else { (WRONG, "FAIL") };
+        let (style, word) = if gate.is_open() { (FINE, "ok  ") } else { (WRONG, "FAIL") };
         let first = Line::painted(PLAIN, "  ").and(style, word);
         let first = first.and(PLAIN, format!("  {:<13} {}", gate.name, gate.text)).below(22);
         let fix = gate.remedy.iter().map(|remedy| Line::labelled("                      fix: ", 27, remedy));
@@ -52,7 +52,7 @@ pub(super) fn object(found: &Move, step: &Step, gates: &[Gate]) -> Value {
         "lostAtRestart": found.lost_at_restart.as_ref().ok(), "lostOnReturn": found.lost_on_return.as_ref().ok(),
         "next": step.in_words(),
         "gates": gates.iter().map(|gate| json!({
-            "name": gate.name, "open": gate.remedy.is_none(), "text": gate.text, "remedy": gate.remedy,
+            "name": gate.name, "open": gate.is_open(), "text": gate.text, "remedy": gate.remedy,
         })).collect::<Vec<_>>(),
     })
 }

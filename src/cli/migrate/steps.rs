@@ -210,7 +210,7 @@ struct Reached {
 
 impl Reached {
     fn is_open(&self) -> bool {
-        self.gates.iter().all(|gate| gate.remedy.is_none())
+        self.gates.iter().all(Gate::is_open)
     }
 
     /// The state of the node, the gates of its next step, and its commands.

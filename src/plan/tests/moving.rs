@@ -35,7 +35,7 @@ fn shown(cluster: &Cluster, pods: &Pods, direction: Direction) -> String {
     let node = cluster.world.node(&"a".into()).unwrap();
     let found = moves.of_node(node, &Ok(pods.clone()));
     let (step, gates) = next_step(&moves, node, &found, direction);
-    let closed: Vec<&str> = gates.iter().filter(|gate| gate.remedy.is_some()).map(|gate| gate.name).collect();
+    let closed: Vec<&str> = gates.iter().filter(|gate| !gate.is_open()).map(|gate| gate.name).collect();
     let closed = if closed.is_empty() { String::new() } else { format!(" [{}]", closed.join(" ")) };
     format!("{}: {}{closed}", found.state.as_str(), step.in_words())
 }
@@ -116,7 +116,7 @@ fn where_pods_or_node_configs_are_not_known_no_step_is_free() {
     let found = moves.of_node(node, &Err("forbidden".to_owned()));
     let (step, gates) = next_step(&moves, node, &found, Direction::Back);
     assert!(matches!(step, Step::Restart(..)), "{step:?}");
-    assert!(gates.iter().any(|gate| gate.name == "pods" && gate.remedy.is_some()), "{gates:?}");
+    assert!(gates.iter().any(|gate| gate.name == "pods" && !gate.is_open()), "{gates:?}");
     cluster.world.observe_node_configs(NodeConfigNews::Unlisted("forbidden".to_owned()));
     assert!(Moves::of(&cluster.world).is_err_and(|why| why.contains("in which mode each node runs")));
 }

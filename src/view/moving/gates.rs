@@ -23,6 +23,14 @@ pub struct Gate {
     pub remedy: Option<String>,
 }
 
+impl Gate {
+    /// Whether the step may be made, as far as this fact is concerned.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.remedy.is_none()
+    }
+}
+
 /// The next step of a person with a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
