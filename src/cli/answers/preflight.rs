@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::screen;
 use super::plan::pools;
-use super::{Gathered, Source, Verdict, block_on, fields};
+use super::{Cluster, Gathered, Source, Verdict, block_on, fields};
 use crate::model::counted::counted;
 use crate::model::installation::Installation;
 use crate::model::kind::Kind;
@@ -53,26 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
                  (Conventions) lists"
             );
         }
-        let lines = preflight(&world, &installation);
-        let count = |state: State| lines.iter().filter(|line| line.state == state).count();
-        let object = json!({
-            "items": lines.iter().map(object).collect::<Vec<_>>(),
-            "failures": count(State::Fail), "warnings": count(State::Warn), "unseen": count(State::Unseen),
-        });
-        args.cluster.print("Preflight", fields(object), || {
-            let mut text: Vec<screen::Line> = lines.iter().flat_map(shown).collect();
-            let unseen = match count(State::Unseen) {
-                0 => String::new(),
-                n => format!("{n} not seen, "),
-            };
-            let (failures, warnings) =
-                (counted(count(State::Fail), "failure"), counted(count(State::Warn), "warning"));
-            let counts = format!("{failures}, {warnings}, {unseen}{} ok.", count(State::Ok));
-            text.extend([screen::Line::default(), counts.into()]);
-            text
-        })?;
-        let is_wrong = lines.iter().any(|line| line.state < State::Unseen);
-        Ok(if is_wrong { Verdict::Found } else { Verdict::Fine })
+        print(&args.cluster, "Preflight", &preflight(&world, &installation))
     })
 }
 
@@ -87,7 +68,30 @@ impl Args {
     }
 }
 
-pub(in crate::cli) fn shown(line: &Line) -> Vec<screen::Line> {
+/// Prints these lines with their counts, as an answer of this kind.
+pub(in crate::cli) fn print(cluster: &Cluster, kind: &str, lines: &[Line]) -> anyhow::Result<Verdict> {
+    let count = |state: State| lines.iter().filter(|line| line.state == state).count();
+    let answer = json!({
+        "items": lines.iter().map(object).collect::<Vec<_>>(),
+        "failures": count(State::Fail), "warnings": count(State::Warn), "unseen": count(State::Unseen),
+    });
+    cluster.print(kind, fields(answer), || {
+        let mut text: Vec<screen::Line> = lines.iter().flat_map(shown).collect();
+        let unseen = match count(State::Unseen) {
+            0 => String::new(),
+            n => format!("{n} not seen, "),
+        };
+        let (failures, warnings) =
+            (counted(count(State::Fail), "failure"), counted(count(State::Warn), "warning"));
+        let counts = format!("{failures}, {warnings}, {unseen}{} ok.", count(State::Ok));
+        text.extend([screen::Line::default(), counts.into()]);
+        text
+    })?;
+    let is_wrong = lines.iter().any(|line| line.state < State::Unseen);
+    Ok(if is_wrong { Verdict::Found } else { Verdict::Fine })
+}
+
+fn shown(line: &Line) -> Vec<screen::Line> {
     let label = format!("{:<5} {:<24} ", line.state.as_str(), line.point.as_str());
     let width = label.len();
     let mut lines = vec![screen::Line::labelled(&label, width, &line.text)];
@@ -98,7 +102,7 @@ pub(in crate::cli) fn shown(line: &Line) -> Vec<screen::Line> {
     lines
 }
 
-pub(in crate::cli) fn object(line: &Line) -> Value {
+fn object(line: &Line) -> Value {
     let state = match line.state {
         State::Ok => "ok",
         State::Warn => "warn",

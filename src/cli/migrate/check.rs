@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::bail;
-use serde_json::json;
 
-use crate::cli::answers::preflight::{facts, object, shown};
-use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
-use crate::cli::screen;
-use crate::model::counted::counted;
+use crate::cli::answers::preflight::{facts, print};
+use crate::cli::answers::{Cluster, Gathered, Verdict, block_on};
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::mode::{Mode, Publishers};
 use crate::view::preflight::{Line, Point, State, preflight};
@@ -78,26 +75,5 @@ async fn lines(cluster: &Cluster) -> anyhow::Result<Vec<Line>> {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
-    block_on(async move {
-        let lines = lines(&args.cluster).await?;
-        let count = |state: State| lines.iter().filter(|line| line.state == state).count();
-        let object = json!({
-            "items": lines.iter().map(object).collect::<Vec<_>>(),
-            "failures": count(State::Fail), "warnings": count(State::Warn), "unseen": count(State::Unseen),
-        });
-        args.cluster.print("MigrationCheck", fields(object), || {
-            let mut text: Vec<screen::Line> = lines.iter().flat_map(shown).collect();
-            let counts = format!(
-                "{}, {}, {} not seen, {} ok.",
-                counted(count(State::Fail), "failure"),
-                counted(count(State::Warn), "warning"),
-                count(State::Unseen),
-                count(State::Ok)
-            );
-            text.extend([screen::Line::default(), counts.into()]);
-            text
-        })?;
-        let is_wrong = lines.iter().any(|line| line.state < State::Unseen);
-        Ok(if is_wrong { Verdict::Found } else { Verdict::Fine })
-    })
+    block_on(async move { print(&args.cluster, "MigrationCheck", &lines(&args.cluster).await?) })
 }
