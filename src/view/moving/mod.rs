@@ -230,7 +230,7 @@ impl<'a> Moves<'a> {
                 || self.world.relabelling(node, |new| new == mode).is_some()
         };
         let on_node = publisher::pod_cidrs_of(node);
-        let listed = if may_be(IpamMode::Kubernetes) && !on_node.is_empty() {
+        let listed = if !on_node.is_empty() && may_be(IpamMode::Kubernetes) {
             on_node
         } else {
             cilium_node.map(pod_cidrs_on).unwrap_or_default()

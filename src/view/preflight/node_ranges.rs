@@ -14,8 +14,8 @@ use crate::model::names::{NodeName, ten_by_number};
 use crate::model::node::{AddressKind, Node};
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::pod_cidrs_of;
 use crate::publisher::settings::{IfAbsent, is_on};
-use crate::publisher::{pod_cidrs_of, pod_cidrs_on};
 use crate::world::World;
 
 /// The prefix length of a range that an agent invents.
@@ -57,7 +57,7 @@ fn own_range(world: &World, settings: &Settings, lines: &mut Lines) {
     let is_taken = |range: Cidr| {
         world.ledger().pools_over(range).next().is_some()
             || world.addresses_of_nodes_in(range).next().is_some()
-            || world.cilium_nodes().flat_map(pod_cidrs_on).any(|cidr| cidr.overlaps(range))
+            || world.ledger().overlapping(range).next().is_some()
     };
     let pairs = ten_by_number(invented.iter().map(|(node, range)| format!("{node} {range}")));
     let nodes = counted(invented.len(), "node");
