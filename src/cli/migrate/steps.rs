@@ -294,10 +294,12 @@ impl Consent {
             }
             let clients = clients(&next.look.listed.live)?;
             let object = next.look.listed.world.node(node).context("it was listed")?;
-            let is_over = began.elapsed() >= self.timeout;
             match &next.step {
                 _ if !next.is_open() && !matches!(next.step, Step::Await(_)) => return Ok(next),
-                Step::Await(_) if is_over => return Ok(next),
+                // Also a write that other writers overtake again and again.
+                Step::Await(_) | Step::Label(_) | Step::Restart(..) if began.elapsed() >= self.timeout => {
+                    return Ok(next);
+                }
                 Step::Await(_) => {}
                 // The node is back, and nothing holds its growth any more.
                 Step::Commit if direction == Direction::Back => {
