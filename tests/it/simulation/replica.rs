@@ -58,6 +58,8 @@ enum Process {
 #[derive(Debug, Clone)]
 pub(super) struct Flight {
     pub(super) request: Request,
+    /// When it was decided, on the clock of the simulation.
+    pub(super) sent: Duration,
     stage: Stage,
 }
 
@@ -66,7 +68,7 @@ impl Flight {
     fn into_stray(self) -> Option<Stray> {
         match (self.stage, self.request) {
             (stage @ (Stage::Sent | Stage::Unfinalized(_)), Request::Write(write)) => {
-                Some(Stray { write, stage })
+                Some(Stray { write, sent: self.sent, stage })
             }
             _ => None,
         }
@@ -77,6 +79,8 @@ impl Flight {
 #[derive(Debug, Clone)]
 pub(super) struct Stray {
     pub(super) write: Write,
+    /// When it was decided, on the clock of the simulation.
+    pub(super) sent: Duration,
     stage: Stage,
 }
 
@@ -253,7 +257,7 @@ impl Replica {
             world.begin_confirming(&unconfirmed, now);
             let reads: Vec<Request> = unconfirmed.into_iter().map(Request::Read).collect();
             let said = shown(&reads);
-            self.send(reads);
+            self.send(reads, clock);
             return Ok(Some(said));
         }
         if let Some(node) = world.next_node().cloned() {
@@ -324,7 +328,7 @@ impl Replica {
                 Verdict::Act(_) | Verdict::AtRest => String::new(),
             };
             let said = format!("{node}: {}{waits}", shown(plan.requests()));
-            self.send(plan.into_requests());
+            self.send(plan.into_requests(), clock);
             return Ok(Some(said));
         }
         if let Some(pool) = world.next_pool().cloned() {
@@ -338,20 +342,21 @@ impl Replica {
             }
             let requests: Vec<Request> = writes.into_iter().map(Request::from).collect();
             let said = format!("{pool}: {}", shown(&requests));
-            self.send(requests);
+            self.send(requests, clock);
             return Ok(Some(said));
         }
         Ok(None)
     }
 
-    fn send(&mut self, requests: Vec<Request>) {
-        self.in_flight.extend(requests.into_iter().map(|request| Flight { request, stage: Stage::Sent }));
+    fn send(&mut self, requests: Vec<Request>, sent: Duration) {
+        let flights = requests.into_iter().map(|request| Flight { request, sent, stage: Stage::Sent });
+        self.in_flight.extend(flights);
     }
 
     /// A write gets one stage further: to the server, back with the answer, or to the read that settles it.
     pub(super) fn proceed(&mut self, flight: usize, store: &mut Store, clock: Duration) -> Option<String> {
         self.is_answered(store);
-        let Flight { request, stage } = self.in_flight.get_mut(flight)?;
+        let Flight { request, stage, .. } = self.in_flight.get_mut(flight)?;
         match stage {
             Stage::Sent | Stage::Unfinalized(_) => {
                 let said = match stage {
@@ -368,7 +373,7 @@ impl Replica {
                 Some(said)
             }
             Stage::Answered(..) => {
-                let Flight { request, stage } = self.in_flight.remove(flight);
+                let Flight { request, stage, .. } = self.in_flight.remove(flight);
                 let Stage::Answered(answer, seen) = stage else { return None };
                 let said = format!("`{request}` ends: {answer:?}");
                 self.finish(request, answer, seen, clock);
@@ -380,17 +385,20 @@ impl Replica {
     /// The outcome of a write is unknown: its request is late, or its answer lost. Returns the request if it has not
     /// reached the server yet, which it still may.
     pub(super) fn lose(&mut self, flight: usize) -> Option<(String, Option<Stray>)> {
-        let Flight { request, stage } = self.in_flight.get_mut(flight)?;
+        let Flight { request, sent, stage } = self.in_flight.get_mut(flight)?;
         let said = format!("`{request}` is not answered");
         let unknown = Stage::MustRead(Answer::Unknown("lost".to_owned()));
         let stage = std::mem::replace(stage, unknown);
         // A read is repeated until it is answered.
-        Some((said, Flight { request: request.clone(), stage }.into_stray()))
+        Some((said, Flight { request: request.clone(), sent: *sent, stage }.into_stray()))
     }
 
     /// The server refuses a write that it has not done yet, as an overloaded server does.
     pub(super) fn refuse(&mut self, flight: usize, clock: Duration) -> Option<String> {
-        if !matches!(self.in_flight.get(flight)?, Flight { request: Request::Write(_), stage: Stage::Sent }) {
+        if !matches!(
+            self.in_flight.get(flight)?,
+            Flight { request: Request::Write(_), stage: Stage::Sent, .. }
+        ) {
             return None;
         }
         let Flight { request, .. } = self.in_flight.remove(flight);

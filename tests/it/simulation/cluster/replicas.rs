@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use cilium_node_ipam::model::claim::{ClaimState, Reason};
 use cilium_node_ipam::model::kind::Kind;
@@ -97,16 +98,14 @@ impl Cluster {
     }
 
     pub(super) fn proceed(&mut self, number: usize, flight: usize) -> Result<(), String> {
-        let Some(request) = self.replicas[number].in_flight.get(flight).map(|flight| flight.request.clone())
-        else {
-            return Ok(());
-        };
+        let Some(of_flight) = self.replicas[number].in_flight.get(flight) else { return Ok(()) };
+        let (request, sent) = (of_flight.request.clone(), of_flight.sent);
         if let Request::Write(Write::CreateClaim(new)) = &request
             && !self.taint.is(&new.node)
         {
             rules::grows_by_report(&self.store, &self.setting, new)?;
         }
-        self.judged(&request, |cluster| {
+        self.judged(&request, sent, |cluster| {
             let said = cluster.replicas[number].proceed(flight, &mut cluster.store, cluster.clock);
             cluster.say(|| format!("    r{number} {}", said.unwrap_or_default()));
         })
@@ -121,11 +120,17 @@ impl Cluster {
 
     /// A request reaches the server after its sender has given it up.
     pub(super) fn arrives(&mut self, stray: &Stray) -> Result<(), String> {
-        self.judged(&stray.write.clone().into(), |cluster| stray.arrive(&mut cluster.store))
+        self.judged(&stray.write.clone().into(), stray.sent, |cluster| stray.arrive(&mut cluster.store))
     }
 
-    /// Runs `act`, which advances `request`, and judges the change of its object.
-    pub(super) fn judged(&mut self, request: &Request, act: impl FnOnce(&mut Self)) -> Result<(), String> {
+    /// Runs `act`, which advances `request`, and judges the change of its object. It was decided when the clock showed
+    /// `sent`.
+    pub(super) fn judged(
+        &mut self,
+        request: &Request,
+        sent: Duration,
+        act: impl FnOnce(&mut Self),
+    ) -> Result<(), String> {
         let write = match request {
             Request::Write(write) => write,
             Request::Read(Read::PodsOf(node, after)) => {
@@ -145,7 +150,7 @@ impl Cluster {
         let (Some(decided_on), Some(before)) = (decided_on, before) else { return Ok(()) };
         if self.store.revision() != reached {
             rules::is_gone(&self.store, write, &before.object)?;
-            self.cooling.judge(write, &before.object, self.clock)?;
+            self.cooling.judge(write, &before.object, sent, self.clock)?;
             decided_on.is_of(&before).map_err(|why| format!("`{write}` {why}"))?;
         }
         let shown = match (&before.object, self.setting.mode) {

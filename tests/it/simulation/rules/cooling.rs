@@ -19,18 +19,20 @@ const RESOLUTION: Duration = Duration::from_secs(2);
 pub(in super::super) struct Coolings(BTreeMap<Uid, Duration>);
 
 impl Coolings {
-    /// Judges a write of a replica that has changed the claim `before`: a block of a lost node is not free before it has
-    /// cooled. One that another writer lets cool is not judged.
+    /// Judges a write of a replica that was decided at `sent` and has changed the claim `before`: a block of a lost node is
+    /// not free before it has cooled. One that another writer lets cool is not judged.
     pub(in super::super) fn judge(
         &mut self,
         write: &Write,
         before: &Object,
+        sent: Duration,
         clock: Duration,
     ) -> Result<(), String> {
         let (Write::UpdateClaim(update), Object::Claim(claim)) = (write, before) else { return Ok(()) };
         match (&update.change, &claim.state) {
             (ClaimChange::Cool, ClaimState::Releasing(Reason::NodeGone)) => {
-                self.0.insert(claim.uid.clone(), clock);
+                // The object has this time, also if the write arrives late.
+                self.0.insert(claim.uid.clone(), sent);
             }
             (ClaimChange::Delete, ClaimState::Cooling(Reason::NodeGone)) => {
                 let Some(since) = self.0.get(&claim.uid) else { return Ok(()) };

@@ -1,0 +1,49 @@
+//! What a pool has after the sizes of its blocks changed: the blocks that keep their size, and the room for blocks of the
+//! new one.
+
+use super::change::Change;
+use crate::model::counted::counted;
+use crate::model::pool::{Pool, Ranges};
+use crate::net::cidr::Family;
+use crate::view::tally;
+use crate::world::World;
+
+/// A sentence for each family of each pool whose sizes these changes alter. `after` is the world with the changes.
+pub(super) fn effects(changes: &[Change], before: &World, after: &World) -> Vec<String> {
+    let pools = changes.iter().filter_map(|change| match change {
+        Change::Pool(pool) => Some((before.pool(&pool.name)?, after.pool(&pool.name)?)),
+        _ => None,
+    });
+    pools
+        .flat_map(|(old, new)| {
+            new.families.keys().filter_map(|family| effect(*family, (before, old), (after, new)))
+        })
+        .collect()
+}
+
+fn effect(family: Family, (before, old): (&World, &Pool), (after, new): (&World, &Pool)) -> Option<String> {
+    let sizes = |pool: &Pool| pool.families.get(&family).map(Ranges::sizes);
+    if sizes(old)? == sizes(new)? {
+        return None;
+    }
+    let (tally, prefix) = (tally::of(after, &new.name), new.block_prefix(family)?);
+    let of_sizes = tally.sizes.get(&family)?;
+    let kept = of_sizes.counts.iter().filter(|(size, counts)| **size != prefix && counts.on_nodes > 0);
+    let kept: Vec<String> =
+        kept.map(|(size, counts)| format!("{} of /{size}", counted(counts.on_nodes, "block"))).collect();
+    let kept = if kept.is_empty() { String::new() } else { format!("nodes keep {}; ", kept.join(" and ")) };
+    let free = |world: &World, pool: &Pool| {
+        let prefix = pool.block_prefix(family)?;
+        let free = world.ledger().free_blocks(&pool.name, family, prefix)?;
+        Some(free.free_count().saturating_mul(1u128 << u32::from(family.bits() - prefix).min(64)))
+    };
+    let lost = free(before, old)?.saturating_sub(free(after, new)?);
+    let counts = tally.families.get(&family)?;
+    Some(format!(
+        "{family} of pool {}: {kept}{} of /{prefix}, for {} that join; {} in no such block",
+        new.name,
+        counted(counts.free, "free block"),
+        counted(counts.headroom.nodes, "node"),
+        if lost == 1 { "1 free address is".to_owned() } else { format!("{lost} free addresses are") }
+    ))
+}
