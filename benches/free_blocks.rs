@@ -11,6 +11,7 @@ use std::hint::black_box;
 use cilium_node_ipam::ledger::free_blocks::FreeBlocks;
 use cilium_node_ipam::ledger::grid::{Declared, Grid};
 use cilium_node_ipam::ledger::{Ledger, Occupant};
+use cilium_node_ipam::model::pool::ByMaxPods;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -74,7 +75,8 @@ fn free_blocks(criterion: &mut Criterion) {
         let fill = Fill::new(bits, n_free);
         let growing = fill.growing();
         let pool = setup::pool("bench", fill.range, BLOCK_PREFIX);
-        let (grid, _) = Grid::of(&pool, Family::V4, &Declared::default()).expect("it has the family");
+        let level = (Family::V4, BLOCK_PREFIX);
+        let grid = Grid::of(&pool, level, &Declared::default()).expect("it has the family");
         let mut free_blocks = FreeBlocks::new(grid);
         for cidr in fill.claimed.cidrs() {
             free_blocks.occupy(cidr);
@@ -113,8 +115,8 @@ fn ledger(criterion: &mut Criterion) {
             ledger.take(Cidr::single(member), Occupant::Claim);
         }
         let mut claim_and_release = |mine: &[Cidr]| {
-            let free_blocks = ledger.free_blocks(&name, Family::V4).expect("the pool is there");
-            let block = free_blocks.candidates(mine).next().expect("some are free");
+            let block = ledger.candidates(&name, Family::V4, BLOCK_PREFIX, mine).next();
+            let block = block.expect("some are free");
             ledger.take(block, Occupant::Claim);
             ledger.release(black_box(block), &Occupant::Claim);
         };
@@ -128,5 +130,45 @@ fn ledger(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, free_blocks, ledger);
+/// A pool of blocks from /28 to /32 in a range that is 99 % full, beside one whose blocks are all /32. The free space is in
+/// whole /28 and in single addresses, half of each.
+fn five_sizes(criterion: &mut Criterion) {
+    for (size, bits) in [("2^10", 10), ("2^20", 20)] {
+        let range = Cidr::containing([10, 0, 0, 0].into(), 32 - bits).expect("20 bits are fewer than 32");
+        let mut claimed = AddressSet::from_iter([range]);
+        let mut random = Random { state: 42, bits };
+        for place in 0..(1u32 << bits) / 200 {
+            let member = address(range.first() + u128::from(random.next()));
+            claimed.remove(member);
+            if place % 16 == 0 {
+                let wide = address(range.first() + u128::from(random.next()));
+                claimed.remove_cidr(Cidr::containing(wide, 28).expect("28 is a prefix length"));
+            }
+        }
+        for (sizes, is_mixed) in [("one", false), ("five", true)] {
+            let mut pool = setup::pool("bench", range, BLOCK_PREFIX);
+            if let Some(ranges) = pool.families.get_mut(&Family::V4).filter(|_| is_mixed) {
+                ranges.by_max_pods = Some(ByMaxPods { headroom: 0, smallest: 32, largest: 28 });
+            }
+            let name = pool.name.clone();
+            let mut ledger = Ledger::default();
+            ledger.set_pools([&pool], []);
+            for member in claimed.iter() {
+                ledger.take(Cidr::single(member), Occupant::Claim);
+            }
+            for prefix in if is_mixed { [28, 30, 32].as_slice() } else { &[32] } {
+                criterion.bench_function(&format!("sizes/{sizes}/{size}/{prefix}"), |bencher| {
+                    bencher.iter(|| {
+                        let block = ledger.candidates(&name, Family::V4, *prefix, &[]).next();
+                        let block = block.expect("some are free");
+                        ledger.take(block, Occupant::Claim);
+                        ledger.release(black_box(block), &Occupant::Claim);
+                    });
+                });
+            }
+        }
+    }
+}
+
+criterion_group!(benches, free_blocks, ledger, five_sizes);
 criterion_main!(benches);

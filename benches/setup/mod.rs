@@ -10,7 +10,7 @@ use cilium_node_ipam::net::cidr::Cidr;
 
 /// A pool of one range that selects every node.
 pub(crate) fn pool(name: &str, range: Cidr, block_prefix: u8) -> Pool {
-    let ranges = Ranges { block_prefix, cidrs: [(range, RangeState::Active)].into(), exclude: Vec::new() };
+    let ranges = Ranges::of_blocks(block_prefix, [(range, RangeState::Active)].into());
     Pool {
         name: name.into(),
         uid: name.into(),

@@ -58,6 +58,7 @@ impl Proposal {
                     | Wait::OtherAllocator
                     | Wait::Settings
                     | Wait::Initialization(_)
+                    | Wait::MaxPods
                     | Wait::Request
                     | Wait::Readable(_),
                 ) => {

@@ -183,10 +183,7 @@ impl Change {
             )],
             Self::Pool(pool) => match world.pool(&pool.name) {
                 Some(_) => Vec::new(),
-                None => vec![format!(
-                    "block size, families and podIPPool of the new pool {} are immutable",
-                    pool.name
-                )],
+                None => vec![format!("families and podIPPool of the new pool {} are immutable", pool.name)],
             },
             Self::Relabel(node, _) => match world.claims_of(node).count() {
                 0 => Vec::new(),
@@ -272,7 +269,7 @@ fn check_update(before: &Pool, after: &Pool) -> Result<(), Impossible> {
     for (family, ranges) in &before.families {
         match after.families.get(family) {
             None => return Err(Impossible::FamilyRemoved(before.name.clone(), *family)),
-            Some(later) if later.block_prefix != ranges.block_prefix => {
+            Some(later) if later.block_prefix != ranges.block_prefix && after.pod_ip_pool.is_some() => {
                 let name = before.name.clone();
                 return Err(Impossible::BlockSize(name, ranges.block_prefix, later.block_prefix));
             }

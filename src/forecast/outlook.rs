@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::{Change, Impossible, join, new_names, raise_use};
-use super::{Grant, Settled, settle};
+use super::{Grant, Settled, settle, sizes};
 use crate::model::claim::Claim;
 use crate::model::finding::FindingKind;
 use crate::model::freeze::Freeze;
@@ -46,6 +46,8 @@ pub struct Outlook {
     pub first_full: Option<FirstFull>,
     /// The effects that can't be undone, a sentence each.
     pub final_effects: Vec<String>,
+    /// A sentence for each family of a pool whose block sizes change.
+    pub size_effects: Vec<String>,
 }
 
 /// The number of nodes with the same labels that would get blocks.
@@ -81,6 +83,7 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
     for change in &others {
         change.apply(&mut base, now.wall)?;
     }
+    let size_effects = sizes::effects(changes, world, &base);
     let mut joined = base.clone();
     for change in &joining {
         change.apply(&mut joined, now.wall)?;
@@ -134,6 +137,7 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
         room,
         pods,
         first_full,
+        size_effects,
         final_effects: changes.iter().flat_map(|change| change.final_effects(world)).collect(),
     })
 }

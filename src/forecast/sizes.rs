@@ -1,5 +1,4 @@
-//! What a pool has after the sizes of its blocks changed: the blocks that keep their size, and the room for blocks of the
-//! new one.
+//! The effects of another block size on a pool: the blocks that keep their size, and the room for blocks of the new one.
 
 use super::change::Change;
 use crate::model::counted::counted;

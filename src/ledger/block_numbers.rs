@@ -107,6 +107,18 @@ impl BlockRun {
         (lower.upper_of_pair() <= self.last).then_some(lower)
     }
 
+    /// How often a block can be doubled to its pair, the pair of that pair and so on, with the result still wholly in
+    /// it: the most for any of its blocks.
+    #[must_use]
+    pub fn doublings(self) -> u32 {
+        let fits = |doublings: u32| {
+            let size = 1u128.checked_shl(doublings)?;
+            let first = self.first.0.checked_next_multiple_of(size)?;
+            (first.checked_add(size - 1)? <= self.last.0).then_some(())
+        };
+        (1..u128::BITS).take_while(|doublings| fits(*doublings).is_some()).last().unwrap_or_default()
+    }
+
     /// Its blocks whose buddies are not in it: at most one at either end.
     pub fn unpaired(self) -> impl Iterator<Item = BlockNumber> {
         let at_first = self.first.is_upper().then_some(self.first);
@@ -215,6 +227,10 @@ mod tests {
             prop_assert_eq!(numbers(run.part_above(other.first)), only(&|number| number > other.first));
             let unpaired = only(&|number| !all.contains(&number.buddy()));
             prop_assert_eq!(run.unpaired().collect::<Vec<_>>(), unpaired);
+            let has = |doublings: u32| all.iter().any(|first| {
+                first.0 % (1 << doublings) == 0 && (0..1 << doublings).all(|more| all.contains(&BlockNumber(first.0.saturating_add(more))))
+            });
+            prop_assert_eq!(run.doublings(), (0..4).rev().find(|doublings| has(*doublings)).unwrap());
             let is_pair = |number: &&BlockNumber| all.contains(&number.buddy());
             prop_assert_eq!(run.first_pair(), all.iter().find(is_pair).copied());
         }

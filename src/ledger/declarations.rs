@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::declarer::{Declaration, Declarer};
 use super::free_blocks::FreeBlocks;
-use super::grid::{Declared, Grid};
+use super::grid::{Declared, Grid, overlaps};
 use super::{Ledger, Offer, free_blocks_of};
 use crate::model::names::PoolName;
 use crate::model::pool::{Pool, Reservation};
@@ -83,14 +83,19 @@ impl Ledger {
         let mut is_other = before.is_none();
         let mut before = before.unwrap_or_default();
         let mut offer = Offer::default();
-        for family in pool.families.keys() {
+        for (family, ranges) in &pool.families {
             let older = self.older_than(pool, *family);
-            let Some((grid, lost)) = Grid::of(pool, *family, &older) else { continue };
-            let kept = before.free_blocks.remove(family).filter(|free_blocks| *free_blocks.grid() == grid);
-            is_other |= kept.is_none();
-            let free_blocks: FreeBlocks = kept.unwrap_or_else(|| free_blocks_of(grid, &self.taken));
-            offer.free_blocks.insert(*family, free_blocks);
-            offer.overlaps.extend(lost);
+            offer.overlaps.extend(overlaps(ranges, &older));
+            let sizes = ranges.sizes();
+            let (Some(widest), Some(narrowest)) = (sizes.first(), sizes.last()) else { continue };
+            for level in (*widest..=*narrowest).map(|prefix| (*family, prefix)) {
+                let Some(grid) = Grid::of(pool, level, &older) else { continue };
+                let kept = before.free_blocks.remove(&level);
+                let kept = kept.filter(|free_blocks| *free_blocks.grid() == grid);
+                is_other |= kept.is_none();
+                let free_blocks: FreeBlocks = kept.unwrap_or_else(|| free_blocks_of(grid, &self.taken));
+                offer.free_blocks.insert(level, free_blocks);
+            }
         }
         // Of several older pools, the oldest keeps their common addresses, so it is named first.
         offer

@@ -164,6 +164,16 @@ impl FreeBlocks {
         self.free.runs_touching(self.grid.span(cidr)).next().is_some()
     }
 
+    /// The prefix length of the largest CIDR in `range` without a taken block; `None` without a free block in it.
+    /// Costs a pass over the free runs there.
+    #[must_use]
+    pub fn largest_free_in(&self, range: Cidr) -> Option<u8> {
+        let runs = self.free.runs_within(self.grid.span(range));
+        let doublings = runs.map(BlockRun::doublings).max()?;
+        let wider = u8::try_from(doublings).unwrap_or_default();
+        Some(self.grid.prefix().saturating_sub(wider).max(range.prefix_len()))
+    }
+
     /// Whether every block that is free here is free in `other`, which must be of the same grid.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::ledger::block_numbers::{BlockNumber, BlockNumbers, BlockRun};
 use crate::model::names::PoolName;
-use crate::model::pool::{Pool, RangeState};
+use crate::model::pool::{Pool, RangeState, Ranges};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::net::prefixes::PrefixIndex;
@@ -19,6 +19,8 @@ use crate::net::prefixes::PrefixIndex;
 pub struct Grid {
     /// A block of this size, at position 0.
     shape: Cidr,
+    /// The prefix length of the blocks in their family.
+    prefix: u8,
     /// The blocks that the pool gives out.
     usable: BlockNumbers,
     /// The blocks in its ranges of any state, excluded or not, except those that an older pool has.
@@ -40,19 +42,19 @@ pub struct Overlap {
 pub type Declared = PrefixIndex<(PoolName, Family)>;
 
 impl Grid {
-    /// The blocks of `pool` in `family`, and its overlaps with the pools in `older`.
+    /// The blocks of `pool` in a family and of a prefix length.
     ///
     /// `None` when the pool has no such family. `older` must contain the ranges of the older pools only. They keep all
     /// that they declare, in any state and even while they are being deleted, because nodes may hold blocks of it.
     #[must_use]
-    pub fn of(pool: &Pool, family: Family, older: &Declared) -> Option<(Self, Vec<Overlap>)> {
+    pub fn of(pool: &Pool, (family, prefix): (Family, u8), older: &Declared) -> Option<Self> {
         let ranges = pool.families.get(&family)?;
         let any_member = match family {
             Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let shape = Cidr::containing(any_member, ranges.block_prefix)?.same_size_at(0);
-        let mut grid = Self { shape, usable: BlockNumbers::default(), own: BlockNumbers::default() };
+        let shape = Cidr::containing(any_member, prefix)?.same_size_at(0);
+        let mut grid = Self { shape, prefix, usable: BlockNumbers::default(), own: BlockNumbers::default() };
         for (range, state) in &ranges.cidrs {
             // A range smaller than a block has no block. Adjacent ranges are not joined: each has its own state.
             if range.size() >= shape.size() {
@@ -71,16 +73,18 @@ impl Grid {
                 grid.usable.remove(run);
             }
         }
-        let mut overlaps = Vec::new();
-        for range in ranges.cidrs.keys() {
-            for (theirs, (name, _)) in older.overlapping(*range) {
-                overlaps.push(Overlap { mine: *range, older: name.clone(), theirs });
-                let run = grid.span(theirs);
-                grid.own.remove(run);
-                grid.usable.remove(run);
-            }
+        for overlap in overlaps(ranges, older) {
+            let run = grid.span(overlap.theirs);
+            grid.own.remove(run);
+            grid.usable.remove(run);
         }
-        Some((grid, overlaps))
+        Some(grid)
+    }
+
+    /// The prefix length of its blocks.
+    #[must_use]
+    pub const fn prefix(&self) -> u8 {
+        self.prefix
     }
 
     /// The blocks that may be given out.
@@ -130,6 +134,14 @@ impl Grid {
     }
 }
 
+/// The overlaps of ranges with those of older pools.
+pub(super) fn overlaps<'a>(ranges: &'a Ranges, older: &'a Declared) -> impl Iterator<Item = Overlap> + 'a {
+    ranges.cidrs.keys().flat_map(|range| {
+        let older = older.overlapping(*range);
+        older.map(|(theirs, (name, _))| Overlap { mine: *range, older: name.clone(), theirs })
+    })
+}
+
 /// Whether the pool keeps back every address of the block.
 fn pool_offers_none(pool: &Pool, block: Cidr) -> bool {
     pool.excluded(block, &AddressSet::new()).covers(block)
@@ -141,7 +153,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::model::names::Uid;
-    use crate::model::pool::{Expand, FirstLast, PerNode, Ranges, Reclaim, ReclaimMode};
+    use crate::model::pool::{Expand, FirstLast, PerNode, Reclaim, ReclaimMode};
     use crate::model::time::Timestamp;
     use proptest::prelude::*;
 
@@ -158,7 +170,7 @@ pub(crate) mod tests {
             priority: 0,
             selector: kube_core::Selector::default(),
             pod_ip_pool: None,
-            families: [(family, Ranges { block_prefix, cidrs, exclude: Vec::new() })].into(),
+            families: [(family, Ranges::of_blocks(block_prefix, cidrs))].into(),
             first_last: FirstLast::Offered,
             per_node: PerNode { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 },
             expand: Expand { used_above: 80, free_below: 8 },
@@ -171,7 +183,8 @@ pub(crate) mod tests {
 
     /// The grid of a pool of one family, without older pools.
     pub(in crate::ledger) fn grid(pool: &Pool) -> Grid {
-        Grid::of(pool, *pool.families.keys().next().unwrap(), &Declared::default()).unwrap().0
+        let (family, ranges) = pool.families.first_key_value().unwrap();
+        Grid::of(pool, (*family, ranges.block_prefix), &Declared::default()).unwrap()
     }
 
     fn check(pool: &Pool, usable: &str, own: &str) {

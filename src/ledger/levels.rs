@@ -6,18 +6,12 @@
 
 use std::collections::BTreeSet;
 use std::iter;
-use std::ops::RangeInclusive;
 
-use super::Ledger;
 use super::block_numbers::{BlockNumber, BlockNumbers};
 use super::free_blocks::FreeBlocks;
+use super::{Ledger, levels_of};
 use crate::model::names::PoolName;
 use crate::net::cidr::{Cidr, Family};
-
-/// The keys of all levels of a family.
-pub(super) const fn of(family: Family) -> RangeInclusive<(Family, u8)> {
-    (family, 0)..=(family, u8::MAX)
-}
 
 impl Ledger {
     /// The free blocks of a pool in a family and of a prefix length; `None` when there is no such pool, it has no such
@@ -31,7 +25,7 @@ impl Ledger {
     #[must_use]
     pub fn levels(&self, pool: &PoolName, family: Family) -> impl DoubleEndedIterator<Item = &FreeBlocks> {
         let offer = self.pools.get(pool).into_iter();
-        offer.flat_map(move |offer| offer.free_blocks.range(of(family))).map(|(_, free)| free)
+        offer.flat_map(move |offer| offer.free_blocks.range(levels_of(family))).map(|(_, free)| free)
     }
 
     /// Whether a pool has a block, in any family and of any size, that it gives out, free or not. Such a pool is not

@@ -12,11 +12,13 @@ mod declarations;
 pub mod declarer;
 pub mod free_blocks;
 pub mod grid;
+mod levels;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
@@ -74,15 +76,6 @@ impl fmt::Display for Occupant {
     }
 }
 
-/// How many blocks a pool has in one family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
-    /// The usable blocks, taken or not, and those that are still held in ranges that give out no more.
-    pub total: u128,
-    /// Those that may be given out now.
-    pub free: u128,
-}
-
 /// All taken ranges, and the blocks that are therefore free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
@@ -100,7 +93,8 @@ pub struct Ledger {
 /// The free blocks of one pool, and its overlaps with older pools.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Offer {
-    free_blocks: BTreeMap<Family, FreeBlocks>,
+    /// The free blocks of each level: of each prefix length from the widest to the narrowest that the pool gives out.
+    free_blocks: BTreeMap<(Family, u8), FreeBlocks>,
     overlaps: Vec<Overlap>,
 }
 
@@ -116,7 +110,7 @@ impl Ledger {
             self.unclaimed.insert(cidr, unclaimed);
         }
         for (pool, family) in self.touched(cidr) {
-            if let Some(free_blocks) = self.free_blocks_mut(&pool, family) {
+            for free_blocks in levels_mut(&mut self.pools, &pool, family) {
                 free_blocks.occupy(cidr);
                 if is_claim {
                     free_blocks.hold(cidr);
@@ -135,17 +129,13 @@ impl Ledger {
         self.unclaimed.remove(cidr, occupant);
         let is_claimed = self.taken.at(cidr).iter().any(Occupant::is_claim);
         for (pool, family) in self.touched(cidr) {
-            // Not through `free_blocks_mut`, because `taken` is read while the free blocks are written.
-            let Some(free_blocks) =
-                self.pools.get_mut(&pool).and_then(|offer| offer.free_blocks.get_mut(&family))
-            else {
-                continue;
-            };
-            if !is_claimed {
-                free_blocks.unhold(cidr);
+            for free_blocks in levels_mut(&mut self.pools, &pool, family) {
+                if !is_claimed {
+                    free_blocks.unhold(cidr);
+                }
+                let region = free_blocks.grid().whole(cidr);
+                free_blocks.vacate(region, self.taken.overlapping(region).map(|(other, _)| other));
             }
-            let region = free_blocks.grid().whole(cidr);
-            free_blocks.vacate(region, self.taken.overlapping(region).map(|(other, _)| other));
         }
         true
     }
@@ -175,38 +165,6 @@ impl Ledger {
     #[must_use]
     pub fn carried(&self, node: &NodeName) -> Option<&AddressSet> {
         self.carried.get(node)
-    }
-
-    /// The free blocks of a pool; `None` when there is no such pool, or it has no such family.
-    #[must_use]
-    pub fn free_blocks(&self, pool: &PoolName, family: Family) -> Option<&FreeBlocks> {
-        self.pools.get(pool)?.free_blocks.get(&family)
-    }
-
-    /// Whether a pool has a block, in any family, that it gives out, free or not. Such a pool is not being deleted, and
-    /// has an active CIDR that is neither excluded nor kept by an older pool.
-    #[must_use]
-    pub fn gives_out(&self, pool: &PoolName) -> bool {
-        self.pools.get(pool).is_some_and(|offer| offer.free_blocks.values().any(FreeBlocks::has_usable))
-    }
-
-    /// The same for one family.
-    #[must_use]
-    pub fn gives_out_of(&self, pool: &PoolName, family: Family) -> bool {
-        self.free_blocks(pool, family).is_some_and(FreeBlocks::has_usable)
-    }
-
-    /// Whether a pool has a free block of a family that shares an address with `cidr`.
-    #[must_use]
-    pub fn has_free_in(&self, pool: &PoolName, family: Family, cidr: Cidr) -> bool {
-        self.free_blocks(pool, family).is_some_and(|free_blocks| free_blocks.has_free_in(cidr))
-    }
-
-    /// How many blocks a pool has in a family; `None` as for [`Self::free_blocks`].
-    #[must_use]
-    pub fn counts(&self, pool: &PoolName, family: Family) -> Option<Counts> {
-        self.free_blocks(pool, family)
-            .map(|free_blocks| Counts { total: free_blocks.total_count(), free: free_blocks.free_count() })
     }
 
     /// The overlaps of a pool with older pools, which keep the addresses that both declare.
@@ -288,11 +246,18 @@ impl Ledger {
             if self.overlaps(pool) != fresh.overlaps(pool) {
                 differences.push(Difference::Overlaps(pool.clone()));
             }
-            for family in Family::ALL {
-                if let Some(difference) =
-                    compare(self.free_blocks(pool, family), fresh.free_blocks(pool, family))
-                {
-                    differences.push(Difference::FreeBlocks(pool.clone(), family, difference));
+            let levels = |ledger: &Self| -> BTreeSet<(Family, u8)> {
+                ledger
+                    .pools
+                    .get(pool)
+                    .into_iter()
+                    .flat_map(|offer| offer.free_blocks.keys().copied())
+                    .collect()
+            };
+            for (family, prefix) in levels(self).union(&levels(&fresh)) {
+                let kept = self.free_blocks(pool, *family, *prefix);
+                if let Some(difference) = compare(kept, fresh.free_blocks(pool, *family, *prefix)) {
+                    differences.push(Difference::FreeBlocks(pool.clone(), *family, *prefix, difference));
                 }
             }
         }
@@ -326,10 +291,21 @@ impl Ledger {
     pub fn pools_over(&self, cidr: Cidr) -> impl Iterator<Item = &PoolName> {
         self.declared.overlapping(cidr).map(|(_, (pool, _))| pool)
     }
+}
 
-    fn free_blocks_mut(&mut self, pool: &PoolName, family: Family) -> Option<&mut FreeBlocks> {
-        self.pools.get_mut(pool)?.free_blocks.get_mut(&family)
-    }
+/// The keys of all levels of a family.
+const fn levels_of(family: Family) -> RangeInclusive<(Family, u8)> {
+    (family, 0)..=(family, u8::MAX)
+}
+
+/// The free blocks of a pool in a family, at each level.
+fn levels_mut<'a>(
+    pools: &'a mut BTreeMap<PoolName, Offer>,
+    pool: &PoolName,
+    family: Family,
+) -> impl Iterator<Item = &'a mut FreeBlocks> {
+    let offer = pools.get_mut(pool).into_iter();
+    offer.flat_map(move |offer| offer.free_blocks.range_mut(levels_of(family))).map(|(_, free)| free)
 }
 
 /// A part of the ledger that differs from its correct value.
@@ -344,9 +320,9 @@ pub enum Difference {
     /// The overlaps of the pool with older ones.
     #[error("the overlaps of pool {0} do not match its ranges")]
     Overlaps(PoolName),
-    /// The free blocks of a pool in a family.
-    #[error("{1} of pool {0}: {2}")]
-    FreeBlocks(PoolName, Family, FreeBlocksDifference),
+    /// The free blocks of a pool in a family and of a prefix length.
+    #[error("{1} /{2} of pool {0}: {3}")]
+    FreeBlocks(PoolName, Family, u8, FreeBlocksDifference),
     /// The addresses on the CiliumNode of this node.
     #[error("the ranges on CiliumNode {0} do not match the ledger")]
     Carried(NodeName),

@@ -76,8 +76,14 @@ fn cidr(text: &str) -> Cidr {
 
 /// Renders the free blocks of a pool.
 fn free(ledger: &Ledger, pool: &str) -> String {
-    let free_blocks = ledger.free_blocks(&pool.into(), Family::V4).unwrap();
+    let free_blocks = ledger.levels(&pool.into(), Family::V4).next().unwrap();
     free_blocks.iter().map(|block| block.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// All blocks of a pool of one size, and the free ones.
+fn counts(ledger: &Ledger, pool: &str, family: Family) -> (u128, u128) {
+    let free_blocks = ledger.levels(&pool.into(), family).next().unwrap();
+    (free_blocks.total_count(), free_blocks.free_count())
 }
 
 #[test]
@@ -102,8 +108,8 @@ fn the_older_pool_keeps_the_whole_of_its_ranges() {
     assert_eq!(ledger.overlaps(&"newcomer".into()).len(), 2);
     ledger.set_pools(&[newcomer], []);
     assert_eq!(ledger.overlaps(&"newcomer".into()), []);
-    assert_eq!(ledger.counts(&"newcomer".into(), Family::V4), Some(Counts { total: 6, free: 6 }));
-    assert_eq!(ledger.free_blocks(&"older".into(), Family::V4), None);
+    assert_eq!(counts(&ledger, "newcomer", Family::V4), (6, 6));
+    assert_eq!(ledger.levels(&"older".into(), Family::V4).next(), None);
 }
 
 /// A pool that can't be read keeps its age and its ranges, and takes nothing from an older one. In other systems one
@@ -125,7 +131,7 @@ fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
     let mut ledger = before.clone();
     ledger.set_pools(&[oldest.clone(), youngest.clone()], [&reserved]);
     assert_eq!(free(&ledger, "oldest"), "10.0.0.0/27 10.0.0.32/27");
-    assert_eq!(ledger.free_blocks(&"invalid".into(), Family::V4), None);
+    assert_eq!(ledger.levels(&"invalid".into(), Family::V4).next(), None);
     assert_eq!(free(&ledger, "youngest"), "10.0.0.128/27 10.0.0.160/27 10.0.0.192/27 10.0.0.224/27");
     assert_eq!(ledger.overlaps(&"youngest".into()), before.overlaps(&"youngest".into()));
     // A block that is released meanwhile stays reserved, and is free again when its pool can be read.
@@ -142,12 +148,12 @@ fn a_block_held_in_a_range_that_gives_out_no_more_still_counts() {
     let mut ledger = Ledger::default();
     ledger.set_pools(&[cordoned.clone()], []);
     ledger.take(cidr("10.0.0.64/27"), Occupant::Claim);
-    assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 4, free: 3 }));
+    assert_eq!(counts(&ledger, "a", Family::V4), (4, 3));
     cordoned.families.get_mut(&Family::V4).unwrap().cidrs.insert(cidr("10.0.0.64/26"), RangeState::Cordoned);
     ledger.set_pools(&[cordoned], []);
-    assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 3, free: 2 }));
+    assert_eq!(counts(&ledger, "a", Family::V4), (3, 2));
     ledger.release(cidr("10.0.0.64/27"), &Occupant::Claim);
-    assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 2, free: 2 }));
+    assert_eq!(counts(&ledger, "a", Family::V4), (2, 2));
 }
 
 #[test]
@@ -180,24 +186,29 @@ fn the_check_names_what_is_wrong() {
     check(|_| {}, "");
     check(
         |ledger| {
-            let free_blocks = ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap();
+            let free_blocks = levels_mut(&mut ledger.pools, &"a".into(), Family::V4).next().unwrap();
             free_blocks.vacate(cidr("10.0.0.0/27"), std::iter::empty());
         },
-        "ipv4 of pool a: a taken block counts as free",
+        "ipv4 /27 of pool a: a taken block counts as free",
     );
     check(
         |ledger| {
-            ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap().occupy(cidr("10.0.0.32/27"));
+            levels_mut(&mut ledger.pools, &"a".into(), Family::V4)
+                .next()
+                .unwrap()
+                .occupy(cidr("10.0.0.32/27"));
         },
-        "ipv4 of pool a: a free block counts as taken",
+        "ipv4 /27 of pool a: a free block counts as taken",
     );
     check(
-        |ledger| ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap().hold(cidr("10.0.0.0/27")),
-        "ipv4 of pool a: the free blocks are in the wrong order",
+        |ledger| {
+            levels_mut(&mut ledger.pools, &"a".into(), Family::V4).next().unwrap().hold(cidr("10.0.0.0/27"));
+        },
+        "ipv4 /27 of pool a: the free blocks are in the wrong order",
     );
     check(
         |ledger| ledger.set_pools([], []),
-        "the index of declared ranges does not match the pools; ipv4 of pool a: free blocks exist for closed \
+        "the index of declared ranges does not match the pools; ipv4 /27 of pool a: free blocks exist for closed \
          ranges, or do not exist for open ones",
     );
     check(
@@ -218,9 +229,9 @@ fn the_largest_range_takes_and_frees_a_pool_of_the_smallest_blocks() {
     for cidr in [range, range.enlarged(1), "::/0".parse().unwrap()] {
         let occupant = Occupant::unreadable(Kind::Claim, "odd");
         assert!(ledger.take(cidr, occupant.clone()));
-        assert_eq!(ledger.counts(&"p".into(), Family::V6), Some(Counts { total: 1 << 64, free: 0 }));
+        assert_eq!(counts(&ledger, "p", Family::V6), (1 << 64, 0));
         assert!(ledger.release(cidr, &occupant));
-        assert_eq!(ledger.counts(&"p".into(), Family::V6), Some(Counts { total: 1 << 64, free: 1 << 64 }));
+        assert_eq!(counts(&ledger, "p", Family::V6), (1 << 64, 1 << 64));
     }
     assert_eq!(ledger.check(pools.values(), []), []);
 }

@@ -67,7 +67,9 @@ impl Wait {
             | Self::Use
             | Self::FormerUse => Patience::Within(DONE_WITHIN),
             Self::FormerMode => Patience::Within(READS_APART.saturating_add(DONE_WITHIN)),
-            Self::Initialization(_) => Patience::Within(INITIALIZATION.saturating_add(DONE_WITHIN)),
+            Self::Initialization(_) | Self::MaxPods => {
+                Patience::Within(INITIALIZATION.saturating_add(DONE_WITHIN))
+            }
             Self::Request => Patience::Within(REQUESTS_WITHIN),
             // The first three are the problems `Passive`, `Frozen` and `NoCapacity`. Without a CiliumNode, no agent has
             // started.

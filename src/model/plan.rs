@@ -220,6 +220,8 @@ pub enum Wait {
     Linux,
     /// A startup taint of its Node, with this prefix, is removed, or has stayed too long.
     Initialization(&'static str),
+    /// kubelet reports how many pods its Node takes, or has not done so for too long.
+    MaxPods,
     /// Its agent requests addresses.
     Request,
     /// A block becomes free.
@@ -261,6 +263,10 @@ impl fmt::Display for Wait {
             Self::Initialization(taint) => write!(
                 f,
                 "its Node has the startup taint {taint} and may get more labels; see --wait-for-initialization"
+            ),
+            Self::MaxPods => f.write_str(
+                "kubelet has not reported `status.allocatable.pods` of its Node, from which the size of its block \
+                 follows",
             ),
             Self::Request => f.write_str(
                 "its agent requests no addresses; see `ipam-multi-pool-pre-allocation` in cilium-config",
@@ -419,6 +425,7 @@ impl NodePlan {
                 | Wait::Settings
                 | Wait::Linux
                 | Wait::Initialization(_)
+                | Wait::MaxPods
                 | Wait::Request
                 | Wait::Capacity
                 | Wait::CompleteSet

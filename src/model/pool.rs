@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kube_core::Selector;
+use kube_core::{Selector, SelectorExt};
 
 use crate::model::community::Community;
 use crate::model::names::{PodIpPoolName, PoolName, Uid};
+use crate::model::node::Node;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -85,15 +86,74 @@ pub struct Reservation {
     pub cidrs: BTreeSet<Cidr>,
 }
 
-/// The ranges of a pool in one family, and the size of their blocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The ranges of a pool in one family, and the sizes of their blocks.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Ranges {
-    /// The prefix length of one block: up to 32 for IPv4, up to 128 for IPv6.
+    /// The prefix length of one block: up to 32 for IPv4, up to 128 for IPv6. Some nodes may get another size.
     pub block_prefix: u8,
+    /// The sizes for some nodes: the first entry that selects a node counts.
+    pub sized: Vec<SizedNodes>,
+    /// The size of all other nodes, if it follows from the number of their pods.
+    pub by_max_pods: Option<ByMaxPods>,
     /// The declared CIDRs; they do not overlap each other.
     pub cidrs: BTreeMap<Cidr, RangeState>,
     /// Prefixes whose addresses are never offered.
     pub exclude: Vec<Cidr>,
+}
+
+/// The size of the blocks of some nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SizedNodes {
+    /// The nodes.
+    pub selector: Selector,
+    /// The prefix length of their blocks.
+    pub block_prefix: u8,
+}
+
+/// The size of a block follows from the number of pods that kubelet allows on its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByMaxPods {
+    /// The addresses that a block has beside one for each pod.
+    pub headroom: u32,
+    /// The prefix length of the smallest block.
+    pub smallest: u8,
+    /// The prefix length of the largest block. At most `smallest`.
+    pub largest: u8,
+}
+
+/// Where the size of the blocks of a node comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SizeSource {
+    /// It is that of all nodes of the pool.
+    Pool,
+    /// An entry for the nodes of a selector has it.
+    Entry,
+    /// It follows from this number of pods that kubelet allows on the node.
+    MaxPods(u32),
+    /// It would follow from the number of pods, and kubelet has not reported that. It is that of the pool.
+    UnknownMaxPods,
+}
+
+impl Ranges {
+    /// Ranges with blocks of one size, and without exclusions.
+    #[must_use]
+    pub fn of_blocks(block_prefix: u8, cidrs: BTreeMap<Cidr, RangeState>) -> Self {
+        Self { block_prefix, sized: Vec::new(), by_max_pods: None, cidrs, exclude: Vec::new() }
+    }
+
+    /// The prefix lengths of the blocks that nodes can get, from the widest.
+    #[must_use]
+    pub fn sizes(&self) -> BTreeSet<u8> {
+        let by_max_pods = self.by_max_pods.map(|by| by.largest..=by.smallest);
+        let sized = self.sized.iter().map(|nodes| nodes.block_prefix);
+        sized.chain(by_max_pods.into_iter().flatten()).chain([self.block_prefix]).collect()
+    }
+
+    /// Whether a CIDR lies wholly in one of its ranges.
+    #[must_use]
+    pub fn contains(&self, cidr: Cidr) -> bool {
+        self.cidrs.keys().any(|declared| declared.covers(cidr))
+    }
 }
 
 /// Whether a CIDR of a pool gives out blocks.
@@ -175,19 +235,36 @@ pub enum ReclaimMode {
 }
 
 impl Pool {
-    /// The maximum number of addresses that a block of the family offers: one without exclusions and addresses of nodes
-    /// in it. 0 if the pool has no ranges of the family.
+    /// The prefix length of its blocks of a family, for nodes that no entry gives another size. `None` if the pool has no
+    /// ranges of the family.
     #[must_use]
-    pub fn max_offered(&self, family: Family) -> u128 {
-        let Some(ranges) = self.families.get(&family) else { return 0 };
-        let size = 1u128 << family.bits().saturating_sub(ranges.block_prefix).min(127);
-        if self.excludes_edges(family, size) { size - 2 } else { size }
+    pub fn block_prefix(&self, family: Family) -> Option<u8> {
+        self.families.get(&family).map(|ranges| ranges.block_prefix)
     }
 
-    /// Whether its blocks of a family are wider than this prefix length.
+    /// The prefix length of the blocks of a family that a node gets, and why. `None` as for [`Self::block_prefix`].
     #[must_use]
-    pub fn is_wider(&self, family: Family, widest: u8) -> bool {
-        self.families.get(&family).is_some_and(|ranges| ranges.block_prefix < widest)
+    pub fn size_for(&self, node: &Node, family: Family) -> Option<(u8, SizeSource)> {
+        let ranges = self.families.get(&family)?;
+        if let Some(sized) = ranges.sized.iter().find(|sized| sized.selector.matches(&node.labels)) {
+            return Some((sized.block_prefix, SizeSource::Entry));
+        }
+        let Some(by) = ranges.by_max_pods else { return Some((ranges.block_prefix, SizeSource::Pool)) };
+        let Some(max_pods) = node.max_pods else {
+            return Some((ranges.block_prefix, SizeSource::UnknownMaxPods));
+        };
+        let wanted = u128::from(max_pods) + u128::from(by.headroom);
+        let fits = |prefix: &u8| self.max_offered(family, *prefix) >= wanted;
+        let size = (by.largest..=by.smallest).rev().find(fits).unwrap_or(by.largest);
+        Some((size, SizeSource::MaxPods(max_pods)))
+    }
+
+    /// The maximum number of addresses that a block of the family and this prefix length offers: one without exclusions
+    /// and addresses of nodes in it.
+    #[must_use]
+    pub fn max_offered(&self, family: Family, prefix: u8) -> u128 {
+        let size = 1u128 << family.bits().saturating_sub(prefix).min(127);
+        if self.excludes_edges(family, size) { size - 2 } else { size }
     }
 
     /// Whether the first and the last address of a block of this size are not offered.

@@ -34,6 +34,8 @@ pub struct PoolStatus {
     pub families: BTreeMap<Family, FamilyCounts>,
     /// The blocks of each of its CIDRs.
     pub cidrs: BTreeMap<Cidr, CidrCounts>,
+    /// The sizes of its blocks, by family.
+    pub sizes: BTreeMap<Family, BlockSizes>,
     /// The node that waits longest for a block, by its need.
     pub longest_wait: BTreeMap<Need, NodeName>,
 }
@@ -291,6 +293,25 @@ pub struct CidrCounts {
     pub foreign: u64,
     /// Blocks that exclusions or addresses of nodes keep from nodes.
     pub excluded: u64,
+}
+
+/// The sizes of the blocks of one family of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BlockSizes {
+    /// The blocks of each prefix length that the pool gives out or once gave out. No size ever leaves: a CIDR of one of
+    /// them, in the ranges of the pool, is a block of the pool.
+    pub counts: BTreeMap<u8, SizeCounts>,
+    /// The prefix length of the largest CIDR without a taken block; `None` without a free block.
+    pub largest_free: Option<u8>,
+}
+
+/// Blocks of one size. No count is above [`MAX_COUNT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SizeCounts {
+    /// Blocks on nodes: held, draining or releasing.
+    pub on_nodes: u64,
+    /// Blocks that a node of this size could get now. Blocks of another size may be in them, so the sizes share them.
+    pub free: u64,
 }
 
 /// How many blocks of one family of a pool nodes had at a time.

@@ -83,7 +83,10 @@ impl Subject<'_> {
 
     /// Whether a pool of the node has a free block of a class.
     fn can_get(&self, class: &AddressClass) -> bool {
-        let free = |pool: &Pool| self.world.ledger().free_blocks(&pool.name, class.family);
+        let free = |pool: &Pool| {
+            let (size, _) = pool.size_for(self.node, class.family)?;
+            self.world.ledger().free_blocks(&pool.name, class.family, size)
+        };
         self.world
             .pools_for(&self.node.name, class)
             .any(|pool| free(pool).is_some_and(|free| free.free_count() > 0))

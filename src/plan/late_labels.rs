@@ -9,23 +9,35 @@ use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::ten_of;
 use crate::model::plan::{TimedState, Wait};
-use crate::model::pool::Pool;
+use crate::model::pool::{Pool, SizeSource};
 use crate::model::startup_taint;
 use crate::publisher::answer::Stays;
 
 impl Subject<'_> {
-    /// Whether the first block of the node waits because labels may still come that change which pools select the node.
-    /// The node would keep a block of another pool for its life.
+    /// Whether the first block of the node waits because labels may still come that change which pools select the node,
+    /// or because its size follows from a number that kubelet has not reported. The node would keep another block for its
+    /// life.
     pub(super) fn awaits_initialization(&self, draft: &mut Draft) -> bool {
-        let Some(taint) = startup_taint::first_of(draft.policy.startup_taints, &self.node.taints) else {
-            return false;
+        let wait = match startup_taint::first_of(draft.policy.startup_taints, &self.node.taints) {
+            Some(taint) => Wait::Initialization(taint),
+            None if self.lacks_max_pods() => Wait::MaxPods,
+            None => return false,
         };
         let since = draft.note_lasting_since(self.world, TimedState::Uninitialized);
         let waits = draft.waits_until(since + draft.policy.initialization);
         if waits {
-            draft.wait_for(Wait::Initialization(taint));
+            draft.wait_for(wait);
         }
         waits
+    }
+
+    /// Whether the size of a block would follow from the number of its pods, and kubelet has not reported that.
+    fn lacks_max_pods(&self) -> bool {
+        let is_unknown = |pool: &Pool| {
+            let mut sources = pool.families.keys().filter_map(|family| pool.size_for(self.node, *family));
+            sources.any(|(_, source)| source == SizeSource::UnknownMaxPods)
+        };
+        self.world.pools_of(&self.node.name).any(is_unknown)
     }
 
     /// The findings about published blocks of pools that do not select the node: one about those that stay for the

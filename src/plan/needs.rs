@@ -367,7 +367,7 @@ impl<'a> Subject<'a> {
             }
             // A complete block counts, even if addresses of the next one are unavailable. So the limit of a node does
             // not depend on the blocks that other nodes take and release.
-            if pool.max_offered(family) > room {
+            if self.max_offered_by(pool, family) > room {
                 too_large = true;
                 let limit = max_addresses(growth.first.pool());
                 draft.refuse(&pool.name, Some(family), || WhyNot::AddressLimit(limit));
@@ -409,7 +409,8 @@ impl<'a> Subject<'a> {
         family: Family,
         n_picked: usize,
     ) -> Option<usize> {
-        let n_free = self.world.ledger().free_blocks(&pool.name, family)?.free_count();
+        let size = self.size_of(pool, family)?;
+        let n_free = self.world.ledger().free_blocks(&pool.name, family, size)?.free_count();
         let n_free = usize::try_from(n_free).unwrap_or(usize::MAX).saturating_sub(n_picked);
         let since = now.wall.checked_sub(JOINED_WITHIN).unwrap_or_default();
         let n_kept = self.world.n_joined(&pool.name, since, n_free).max(1);
@@ -431,22 +432,37 @@ impl<'a> Subject<'a> {
 
     /// Why the blocks of a pool can't serve the node in a class. It does not matter whether the pool has a free one.
     fn why_unfit(&self, pool: &Pool, class: &AddressClass) -> Option<WhyNot> {
-        let Some(ranges) = pool.families.get(&class.family) else { return Some(WhyNot::NoSuchFamily) };
+        let Some(size) = self.size_of(pool, class.family) else { return Some(WhyNot::NoSuchFamily) };
         let widest = self.publisher.widest_block(class.family);
-        if pool.is_wider(class.family, widest) {
+        if size < widest {
             return Some(WhyNot::TooWide(widest));
         }
         if self.world.operator_allocates_in(pool, class.family, &self.node.name) {
             return Some(WhyNot::OperatorAllocates);
         }
-        let misfit = self.world.harmful_misfit(&self.node.name, class, ranges.block_prefix)?;
+        let misfit = self.world.misfit_of_new_block(&self.node.name, class, pool)?;
         Some(WhyNot::PodIpPool(class.pod_ip_pool.clone()?, misfit))
     }
 
     /// The free blocks of a pool for a node that has the blocks of this growth. The best one comes first.
-    fn free_blocks_beside(&self, pool: &Pool, growth: &Growth<'_>) -> impl Iterator<Item = Cidr> {
-        let free = self.world.ledger().free_blocks(&pool.name, growth.class.family);
-        free.into_iter().flat_map(|free| free.candidates(&growth.blocks))
+    fn free_blocks_beside<'b>(
+        &'b self,
+        pool: &'b Pool,
+        growth: &'b Growth<'_>,
+    ) -> impl Iterator<Item = Cidr> + 'b {
+        let (ledger, family) = (self.world.ledger(), growth.class.family);
+        let size = self.size_of(pool, family);
+        size.into_iter().flat_map(move |size| ledger.candidates(&pool.name, family, size, &growth.blocks))
+    }
+
+    /// The prefix length of the blocks of a family that the node gets of a pool.
+    fn size_of(&self, pool: &Pool, family: Family) -> Option<u8> {
+        pool.size_for(self.node, family).map(|(size, _)| size)
+    }
+
+    /// The maximum number of addresses of a block of a family that the node gets of a pool; 0 without the family.
+    fn max_offered_by(&self, pool: &Pool, family: Family) -> u128 {
+        self.size_of(pool, family).map(|size| pool.max_offered(family, size)).unwrap_or_default()
     }
 
     /// The best free block of a pool that offers enough, and its number of addresses.
@@ -476,7 +492,7 @@ impl<'a> Subject<'a> {
         let minimum = self.publisher.minimum_for_start(self.carrier, &growth.class);
         let giving = self.world.pools_for(&self.node.name, &growth.class);
         let giving = giving.filter(|pool| self.world.gives_out_of(pool, family));
-        let largest = giving.map(|pool| pool.max_offered(family)).max().unwrap_or_default();
+        let largest = giving.map(|pool| self.max_offered_by(pool, family)).max().unwrap_or_default();
         let can_start_with = |offered: u128| {
             let capacity = growth.demand.capacity.saturating_add(offered);
             let room = u128::from(max_addresses(first)).saturating_sub(capacity);
@@ -484,7 +500,7 @@ impl<'a> Subject<'a> {
             let n_more = room.checked_div(largest).unwrap_or_default().min(n_more as u128);
             capacity.saturating_add(n_more.saturating_mul(largest)) >= minimum
         };
-        !can_start_with(offered) && can_start_with(pool.max_offered(family))
+        !can_start_with(offered) && can_start_with(self.max_offered_by(pool, family))
     }
 
     /// The blocks of all claims of the node in a class, in every claim state. A block that another writer has put

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube_core::{Expression, SelectorExt};
 
 use super::draft::Draft;
-use crate::ledger::free_blocks::FreeBlocks;
 use crate::model::address_class::AddressClass;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
@@ -52,11 +51,7 @@ pub fn why_no_block(world: &World, node: &NodeName, class: &AddressClass) -> Str
             "the agent runs {name} and needs {name} addresses, and no pool of the node has {name} ranges; {remedy}"
         );
     }
-    let of_blocks = |pool: &Pool| pool.families.get(&family).map(|ranges| ranges.block_prefix);
-    let misfit = || {
-        let mut sizes = lasting.iter().copied().filter_map(of_blocks);
-        sizes.find_map(|size| world.harmful_misfit(node, class, size))
-    };
+    let misfit = || lasting.iter().find_map(|pool| world.misfit_of_new_block(node, class, pool));
     if let (Some(name), Some(misfit)) = (&class.pod_ip_pool, misfit()) {
         return format!(
             "CiliumPodIPPool {name} {misfit}; the node gets no {}, because they would harm its agent; the \
@@ -88,9 +83,10 @@ pub fn why_no_block(world: &World, node: &NodeName, class: &AddressClass) -> Str
 /// Why a pool gives no block of a family to a node that asks.
 fn why_none_of(world: &World, node: &NodeName, pool: &Pool, family: Family) -> String {
     let widest = world.reader_of(node).widest_block(family);
-    match world.ledger().free_blocks(&pool.name, family) {
+    let size = world.size_for(node, pool, family);
+    match size.and_then(|size| world.ledger().free_blocks(&pool.name, family, size)) {
         None => WhyNot::NoSuchFamily.to_string(),
-        Some(_) if pool.is_wider(family, widest) => WhyNot::TooWide(widest).to_string(),
+        Some(free) if free.grid().prefix() < widest => WhyNot::TooWide(widest).to_string(),
         Some(_) if world.operator_allocates_in(pool, family, node) => WhyNot::OperatorAllocates.to_string(),
         Some(free) if free.free_count() > 0 => {
             "no free block has a usable address or fits within perNode of the node".to_owned()
@@ -180,7 +176,7 @@ pub(super) fn of_no_free_block(world: &World, pool: &Pool, family: Family) -> Wh
     let is_active =
         ranges.is_some_and(|ranges| ranges.cidrs.values().any(|state| *state == RangeState::Active));
     let has_range = ranges.is_some_and(|ranges| !ranges.cidrs.is_empty());
-    let has_usable = world.ledger().free_blocks(&pool.name, family).is_some_and(FreeBlocks::has_usable);
+    let has_usable = world.ledger().gives_out_of(&pool.name, family);
     let kept_by = || {
         let overlaps = world.ledger().overlaps(&pool.name).iter();
         overlaps.filter(|overlap| overlap.mine.family() == family).map(|overlap| overlap.older.clone()).next()

@@ -36,6 +36,7 @@ mod routes;
 mod routes_by_gobgp;
 mod routes_exported;
 mod rows;
+mod sizes;
 mod usage;
 mod wakeups;
 mod wide;

@@ -38,6 +38,7 @@ pub fn status(world: &World, object: &PoolObject) -> PoolStatus {
         nodes: tally.nodes,
         families: tally.families,
         cidrs: tally.cidrs,
+        sizes: tally.sizes,
         longest_wait: waits::longest(world, object),
     }
 }
@@ -203,8 +204,7 @@ fn too_wide(world: &World, pool: &Pool) -> Option<String> {
     (!sizes.is_empty()).then(|| {
         format!(
             "blocks are too wide for Cilium's mode {}: {}; nodes get no such \
-             blocks; `blockSize` is immutable: create a pool with a larger `blockSize` for the same nodes, and \
-             delete this pool",
+             blocks; set a larger `blockSize`",
             reader.ipam_mode().as_str(),
             sizes.join(", ")
         )
@@ -389,7 +389,8 @@ fn without_effect(world: &World, pool: &Pool) -> Option<Explained> {
         return without_names(pool);
     };
     let (per_node, usual) = (pool.per_node, PerNode::DEFAULT);
-    let largest = pool.families.keys().map(|family| pool.max_offered(*family)).max().unwrap_or_default();
+    let largest = pool.families.iter().map(|(family, ranges)| pool.max_offered(*family, ranges.block_prefix));
+    let largest = largest.max().unwrap_or_default();
     let is_limited = reader.traits().gives_one_block;
     let fields = [
         ("perNode.initialBlocks", per_node.initial_blocks > 1),

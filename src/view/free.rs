@@ -17,13 +17,18 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
-/// The free blocks of a pool, and those whose claims are being created; `None` if its blocks are too wide. Costs a copy
-/// of them while a claim is being created in its ranges.
-pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> Option<Cow<'a, FreeBlocks>> {
-    if world.is_too_wide(pool, family) {
+/// The free blocks of a pool of this prefix length, and those whose claims are being created; `None` if they are too
+/// wide. Costs a copy of them while a claim is being created in its ranges.
+pub(super) fn free_blocks<'a>(
+    world: &'a World,
+    pool: &Pool,
+    family: Family,
+    prefix: u8,
+) -> Option<Cow<'a, FreeBlocks>> {
+    if prefix < world.reader().widest_block(family) {
         return None;
     }
-    let free = world.ledger().free_blocks(&pool.name, family)?;
+    let free = world.ledger().free_blocks(&pool.name, family, prefix)?;
     let pending: Vec<Cidr> = ranges(pool, family).flat_map(|range| world.pending_in(range)).collect();
     if pending.is_empty() {
         return Some(Cow::Borrowed(free));
@@ -63,7 +68,7 @@ pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &
                 // Most nodes have one address in a block of many, so excluded addresses are rarely computed.
                 && (is_whole_only
                     || !exclusions.is_empty()
-                    || addresses.count_in(block) >= pool.max_offered(family))
+                    || addresses.count_in(block) >= pool.max_offered(family, block.prefix_len()))
                 && is_useless()
             {
                 useless.push(block);
@@ -92,17 +97,14 @@ pub(super) fn unclaimed<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occup
     unclaimed
 }
 
-/// The claims that take blocks of a pool and are not of this pool, or not of its size. Costs a pass over everything
+/// The claims that take blocks of a pool and are not of this pool. Costs a pass over everything
 /// taken in its ranges.
 pub(super) fn other_claims<'a>(world: &'a World, pool: &Pool) -> BTreeMap<Cidr, &'a Claim> {
     let blocks = pool.families.keys().flat_map(|family| ranges(pool, *family));
     let blocks = blocks.flat_map(|range| world.ledger().overlapping_claims(range));
     let claims = blocks.filter(|block| !world.is_unreadable_claim(*block));
     let claims = claims.filter_map(|block| world.claim(block)).map(|known| &known.claim);
-    let is_other = |claim: &&Claim| {
-        let size = pool.families.get(&claim.cidr.family()).map(|ranges| ranges.block_prefix);
-        claim.pool != pool.name || size != Some(claim.cidr.prefix_len())
-    };
+    let is_other = |claim: &&Claim| claim.pool != pool.name;
     let takes_some = |claim: &&Claim| takes_blocks_of(world, pool, claim.cidr);
     claims.filter(is_other).filter(takes_some).map(|claim| (claim.cidr, claim)).collect()
 }
@@ -110,7 +112,7 @@ pub(super) fn other_claims<'a>(world: &'a World, pool: &Pool) -> BTreeMap<Cidr, 
 /// Whether these addresses take blocks that the pool would give out. Blocks that an older pool keeps, excluded blocks,
 /// and blocks of closed ranges are not among them.
 pub(super) fn takes_blocks_of(world: &World, pool: &Pool, cidr: Cidr) -> bool {
-    world.ledger().free_blocks(&pool.name, cidr.family()).is_some_and(|free| {
+    world.ledger().levels(&pool.name, cidr.family()).any(|free| {
         let grid = free.grid();
         grid.usable().runs_touching(grid.span(cidr)).next().is_some()
     })
@@ -152,7 +154,11 @@ pub fn findings(world: &World) -> Vec<Finding> {
             }
         }
         for family in pool.families.keys() {
-            let Some(free) = free_blocks(world, pool, *family) else { continue };
+            let Some(free) =
+                pool.block_prefix(*family).and_then(|prefix| free_blocks(world, pool, *family, prefix))
+            else {
+                continue;
+            };
             let useless = useless_blocks(world, pool, *family, &free);
             if !useless.is_empty() {
                 let (reader, blocks, name) = (world.reader(), ten_of(useless), pool.name.as_str());
@@ -187,8 +193,7 @@ pub fn findings(world: &World) -> Vec<Finding> {
 
 /// Whether a CIDR on a CiliumNode is a block of the pool, and its claim is being created or will be created at once.
 fn is_about_to_be_claimed(world: &World, pool: &Pool, node: &NodeName, cidr: Cidr) -> bool {
-    let is_block =
-        pool.families.get(&cidr.family()).is_some_and(|ranges| ranges.block_prefix == cidr.prefix_len());
+    let is_block = world.sizes_of(pool, cidr.family()).contains(&cidr.prefix_len());
     let is_own = |(taken, occupant): (Cidr, &Occupant)| match occupant {
         Occupant::Carried(holder) => holder == node,
         Occupant::Pending => taken == cidr,

@@ -16,7 +16,8 @@ pub(super) fn headroom(
     free: u128,
     addresses: u128,
 ) -> Headroom {
-    let per_node = block_of(reader, pool, family).map_or(1, |n_offered| {
+    let block = pool.block_prefix(family).and_then(|prefix| block_of(reader, pool, family, prefix));
+    let per_node = block.map_or(1, |n_offered| {
         let limits = pool.per_node;
         let most = u128::from(limits.max_blocks).min(u128::from(limits.max_addresses) / n_offered);
         reader.n_first_blocks(pool, n_offered).min(most).max(1)
@@ -26,14 +27,14 @@ pub(super) fn headroom(
     Headroom { nodes: capped_count(n_nodes), pods: capped_count(n_pods) }
 }
 
-/// The number of addresses that a block of a pool offers, without exclusions and addresses of nodes in it. `None` if it
-/// offers none, or if no node of this publisher gets such a block.
-pub(super) fn block_of(publisher: &Publisher, pool: &Pool, family: Family) -> Option<u128> {
+/// The number of addresses that a block of a pool of this prefix length offers, without exclusions and addresses of nodes
+/// in it. `None` if it offers none, or if no node of this publisher gets such a block.
+pub(super) fn block_of(publisher: &Publisher, pool: &Pool, family: Family, prefix: u8) -> Option<u128> {
     let ranges = pool.families.get(&family)?;
-    if pool.is_wider(family, publisher.widest_block(family)) {
+    if prefix < publisher.widest_block(family) {
         return None;
     }
-    let declared = ranges.cidrs.keys().find(|declared| declared.prefix_len() <= ranges.block_prefix)?;
-    let block = Cidr::containing(declared.first_address(), ranges.block_prefix)?;
+    let declared = ranges.cidrs.keys().find(|declared| declared.prefix_len() <= prefix)?;
+    let block = Cidr::containing(declared.first_address(), prefix)?;
     Some(publisher.n_offered(block, &pool.excluded_edges(block))).filter(|n_offered| *n_offered > 0)
 }

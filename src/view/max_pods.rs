@@ -166,8 +166,9 @@ pub fn capacity(world: &World, nodes: &[&NodeName]) -> Option<PodCapacity> {
 fn free_addresses(world: &World, node: &NodeName, family: Family) -> u128 {
     let publisher = world.reader_of(node);
     let of_pool = |pool: &Pool| {
-        let free = world.ledger().free_blocks(&pool.name, family)?.free_count();
-        Some(free.saturating_mul(block_of(publisher, pool, family)?))
+        let size = world.size_for(node, pool, family)?;
+        let free = world.ledger().free_blocks(&pool.name, family, size)?.free_count();
+        Some(free.saturating_mul(block_of(publisher, pool, family, size)?))
     };
     world.pools_of(node).filter_map(of_pool).fold(0, u128::saturating_add)
 }
@@ -246,8 +247,11 @@ fn of_class(
         .map(|claim| publisher.n_offered(claim.cidr, &claim.excluded))
         .collect();
     let giving = || world.pools_for(name, class).filter(|pool| world.gives_out_of(pool, class.family));
-    let blocks: BTreeSet<u128> =
-        giving().filter_map(|pool| block_of(publisher, pool, class.family)).collect();
+    let of_pool = |pool: &Pool| {
+        let size = world.size_for(name, pool, class.family)?;
+        block_of(publisher, pool, class.family, size)
+    };
+    let blocks: BTreeSet<u128> = giving().filter_map(of_pool).collect();
     if publisher.traits().gives_one_block {
         // A node that has several claims of a family gets one of them.
         let n_addresses = held.iter().max().or(blocks.last())?;

@@ -63,5 +63,5 @@ fn is_orphaned(world: &World, node: &NodeName) -> bool {
 fn is_of_full_pool(world: &World, claim: &Claim) -> bool {
     let family = claim.cidr.family();
     let gives_out = world.pool(&claim.pool).is_some_and(|pool| world.gives_out_of(pool, family));
-    gives_out && world.ledger().counts(&claim.pool, family).is_some_and(|counts| counts.free == 0)
+    gives_out && !world.ledger().has_free(&claim.pool, family)
 }

@@ -46,7 +46,10 @@ fn misfits(world: &World, pool: &Pool, name: &PodIpPoolName) -> Vec<Misfit> {
     let ranges = pool.families.iter().filter(|(family, _)| run.contains(family));
     let found: BTreeSet<Misfit> =
         ranges.filter_map(|(family, ranges)| Misfit::of(object, *family, ranges.block_prefix)).collect();
-    let is_minded = |misfit: &Misfit| world.is_minded(world.nodes_of_pool(&pool.name), *misfit);
+    let is_minded = |misfit: &Misfit| {
+        world.is_of_another_size_of(pool, *misfit)
+            || world.is_minded(world.nodes_of_pool(&pool.name), *misfit)
+    };
     found.into_iter().filter(is_minded).collect()
 }
 
@@ -84,11 +87,11 @@ pub(super) fn unfit(world: &World, pool: &Pool) -> Option<(ConditionReason, Stri
 /// That the pool can give blocks of a family to none of these nodes: its CiliumPodIPPool does not fit, and the blocks
 /// would harm their agents. Without nodes it is unknown which agents will join.
 pub(super) fn keeps_all_blocks(world: &World, pool: &Pool, nodes: &[&NodeName]) -> Option<String> {
-    let misfit = pool.families.iter().find_map(|(family, ranges)| {
+    let misfit = pool.families.keys().find_map(|family| {
         let of_node = |node: &&NodeName| {
             let name = world.reader_of(node).pod_ip_pool_of(pool)?.clone();
             let class = AddressClass { family: *family, pod_ip_pool: Some(name.clone()) };
-            Some((name, world.harmful_misfit(node, &class, ranges.block_prefix)?))
+            Some((name, world.misfit_of_new_block(node, &class, pool)?))
         };
         let found: Option<Vec<_>> = nodes.iter().map(of_node).collect();
         found?.into_iter().next()
@@ -140,6 +143,11 @@ fn description(world: &World, pool: &Pool, name: &PodIpPoolName, misfit: Misfit)
                 "BGP is off (enable-bgp-control-plane in cilium-config), so nodes get them"
             },
             should_have(family)
+        ),
+        Misfit::MaskSize { family, found, .. } if world.is_of_another_size_of(pool, misfit) => format!(
+            "CiliumPodIPPool {name} {misfit}; maskSize is immutable, so nodes get no blocks of another size of this \
+             pool; set spec.{family}.blockSize back to {found}, or create a pool with another podIPPool for the other \
+             size"
         ),
         Misfit::MaskSize { family, of_blocks, .. } => format!(
             "CiliumPodIPPool {name} {misfit}: agents use these blocks, but Cilium's BGP does not announce \

@@ -8,14 +8,17 @@ use std::collections::BTreeMap;
 
 use super::free;
 use super::headroom::headroom;
+use crate::ledger::block_numbers::{BlockNumbers, BlockRun};
 use crate::ledger::free_blocks::FreeBlocks;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::pool::{Pool, RangeState};
+use crate::model::pool::{Pool, RangeState, Ranges};
 use crate::model::stable_names;
-use crate::model::status::{CidrCounts, FamilyCounts, Need, NodeCounts, capped_count};
+use crate::model::status::{
+    BlockSizes, CidrCounts, FamilyCounts, Need, NodeCounts, SizeCounts, capped_count,
+};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::{NodeProgress, World};
@@ -29,6 +32,8 @@ pub struct Tally {
     pub families: BTreeMap<Family, FamilyCounts>,
     /// The blocks of each of its CIDRs.
     pub cidrs: BTreeMap<Cidr, CidrCounts>,
+    /// The sizes of its blocks, by family.
+    pub sizes: BTreeMap<Family, BlockSizes>,
 }
 
 stable_names! {
@@ -187,9 +192,13 @@ impl Tally {
     fn start(world: &World, name: &PoolName) -> Self {
         let mut tally = Self::default();
         let used = world.reader().traits().shows_use.then_some(0);
-        for (family, ranges) in world.pool(name).into_iter().flat_map(|pool| &pool.families) {
+        let Some(pool) = world.pool(name) else { return tally };
+        for (family, ranges) in &pool.families {
             tally.families.insert(*family, FamilyCounts { used, ..FamilyCounts::default() });
             tally.cidrs.extend(ranges.cidrs.keys().map(|cidr| (*cidr, CidrCounts::default())));
+            let sizes = world.sizes_of(pool, *family).into_iter();
+            let counts = sizes.map(|prefix| (prefix, SizeCounts::default())).collect();
+            tally.sizes.insert(*family, BlockSizes { counts, largest_free: None });
         }
         tally
     }
@@ -223,6 +232,10 @@ impl Tally {
                 *of_cidr(counts) += 1;
             }
         };
+        let of_size = self.sizes.get_mut(&claim.cidr.family());
+        if let Some(of_size) = of_size.and_then(|sizes| sizes.counts.get_mut(&claim.cidr.prefix_len())) {
+            of_size.on_nodes += u64::from(!matches!(claim.state, ClaimState::Cooling(_)));
+        }
         match claim.state {
             ClaimState::Held => add(&mut counts.held, |counts| &mut counts.held),
             ClaimState::Draining(_) | ClaimState::Releasing(_) => {
@@ -247,14 +260,19 @@ impl Tally {
         for (family, counts) in &mut self.families {
             // Counted whole: a huge pool has more blocks than a status can say.
             let (mut blocks, mut free, mut unpublished) = (0, 0, 0);
-            if let Some(free_blocks) = free::free_blocks(world, pool, *family) {
+            let prefix = pool.block_prefix(*family).unwrap_or_default();
+            if let Some(free_blocks) = free::free_blocks(world, pool, *family, prefix) {
                 let useless = free::useless_blocks(world, pool, *family, &free_blocks);
-                blocks = free_blocks.total_count();
+                let mixed = Mixed::of(world, name, *family, &free_blocks);
                 free = free_blocks.free_count().saturating_sub(useless.len() as u128);
+                blocks = match &mixed {
+                    None => free_blocks.total_count(),
+                    Some(mixed) => mixed.total(None),
+                };
                 for (cidr, state) in pool.families.get(family).into_iter().flat_map(|ranges| &ranges.cidrs) {
                     if let Some(counts) = self.cidrs.get_mut(cidr) {
                         let gives_out = *state == RangeState::Active && !pool.deleting;
-                        finish_cidr(counts, *cidr, gives_out, &free_blocks, &useless);
+                        finish_cidr(counts, *cidr, gives_out, &free_blocks, &useless, mixed.as_ref());
                     }
                 }
                 let of_block = |block, excluded: &AddressSet| world.reader().n_offered(block, excluded);
@@ -271,7 +289,64 @@ impl Tally {
             let unused = counts.used.map_or(0, |used| counts.published.saturating_sub(used));
             counts.addresses_free = capped_count(unpublished.saturating_add(u128::from(unused)));
             counts.headroom = headroom(world.reader(), pool, *family, free, unpublished);
+            if let Some(sizes) = self.sizes.get_mut(family) {
+                finish_sizes(world, pool, *family, sizes);
+            }
         }
+    }
+}
+
+/// The free blocks of each size, and the largest free CIDR.
+fn finish_sizes(world: &World, pool: &Pool, family: Family, sizes: &mut BlockSizes) {
+    let given = pool.families.get(&family).map(Ranges::sizes).unwrap_or_default();
+    for (prefix, counts) in sizes.counts.iter_mut().filter(|(prefix, _)| given.contains(prefix)) {
+        let free = free::free_blocks(world, pool, family, *prefix);
+        counts.free = capped_count(free.map(|free| free.free_count()).unwrap_or_default());
+    }
+    let narrowest = given.last().and_then(|prefix| free::free_blocks(world, pool, family, *prefix));
+    sizes.largest_free = narrowest
+        .and_then(|free| free::ranges(pool, family).filter_map(|range| free.largest_free_in(range)).min());
+}
+
+/// The claims of a pool that has blocks of several sizes, as the blocks of its usual size that they take.
+struct Mixed<'a> {
+    free_blocks: &'a FreeBlocks,
+    claims: Vec<Cidr>,
+    taken: BlockNumbers,
+}
+
+impl<'a> Mixed<'a> {
+    /// `None` if all claims are of the usual size. Costs a pass over the claims of the pool.
+    fn of(world: &World, pool: &PoolName, family: Family, free_blocks: &'a FreeBlocks) -> Option<Self> {
+        let claims = world.claims_of_pool(pool).map(|known| known.claim.cidr);
+        let claims = claims.filter(|cidr| cidr.family() == family && !world.is_unreadable_claim(*cidr));
+        let claims: Vec<Cidr> = claims.collect();
+        let grid = free_blocks.grid();
+        if claims.iter().all(|cidr| cidr.prefix_len() == grid.prefix()) {
+            return None;
+        }
+        let mut taken = BlockNumbers::default();
+        for cidr in &claims {
+            taken.insert(grid.span(*cidr));
+        }
+        Some(Self { free_blocks, claims, taken })
+    }
+
+    /// The claims, and the blocks of the usual size that no claim takes, of the whole pool or in one of its CIDRs.
+    fn total(&self, within: Option<Cidr>) -> u128 {
+        let is_in = |cidr: &&Cidr| within.is_none_or(|range| range.covers(**cidr));
+        let n_claims = self.claims.iter().filter(is_in).count() as u128;
+        let grid = self.free_blocks.grid();
+        let whole = within.map(|range| grid.span(range));
+        let runs = grid.usable().runs().filter_map(|run| match whole {
+            Some(whole) => run.intersection(whole),
+            None => Some(run),
+        });
+        let left = runs.map(|run| {
+            let taken = self.taken.runs_within(run).map(BlockRun::count).fold(0, u128::saturating_add);
+            run.count().saturating_sub(taken)
+        });
+        n_claims.saturating_add(left.fold(0, u128::saturating_add))
     }
 }
 
@@ -283,14 +358,19 @@ fn finish_cidr(
     gives_out: bool,
     free_blocks: &FreeBlocks,
     useless: &[Cidr],
+    mixed: Option<&Mixed<'_>>,
 ) {
     let found = free_blocks.counts_in(cidr);
     let n_useless = useless.iter().filter(|block| cidr.covers(**block)).count() as u128;
     let free = found.free.saturating_sub(n_useless);
-    counts.blocks = capped_count(found.cut);
-    counts.free = capped_count(free);
     let claimed = u128::from(counts.held + counts.draining + counts.cooling);
-    let total = found.usable.saturating_add(found.held_closed);
+    let total = match mixed {
+        None => found.usable.saturating_add(found.held_closed),
+        Some(mixed) => mixed.total(Some(cidr)),
+    };
+    let kept = found.cut.saturating_sub(found.usable);
+    counts.blocks = capped_count(if mixed.is_some() { total.saturating_add(kept) } else { found.cut });
+    counts.free = capped_count(free);
     let taken = total.saturating_sub(claimed).saturating_sub(free).saturating_sub(n_useless);
     counts.foreign = capped_count(taken.saturating_add(found.cut.saturating_sub(found.own)));
     if gives_out {

@@ -21,7 +21,7 @@ pub(super) struct UnclaimedOccupants<'a> {
     unclaimed: BTreeMap<&'a Occupant, Vec<Cidr>>,
     /// Free blocks that no node gets, because of excluded or reserved addresses.
     useless: Vec<Cidr>,
-    /// Claims of another pool or block size.
+    /// Claims of another pool.
     claims: BTreeMap<Cidr, &'a Claim>,
 }
 
@@ -43,7 +43,8 @@ impl<'a> UnclaimedOccupants<'a> {
         }
         unclaimed.retain(|_, cidrs| !cidrs.is_empty());
         let useless = pool.families.keys().flat_map(|family| {
-            let free_blocks = free::free_blocks(world, pool, *family);
+            let free_blocks =
+                pool.block_prefix(*family).and_then(|prefix| free::free_blocks(world, pool, *family, prefix));
             free_blocks.map(|free| free::useless_blocks(world, pool, *family, &free)).unwrap_or_default()
         });
         Self { unclaimed, useless: useless.collect(), claims: free::other_claims(world, pool) }
@@ -104,7 +105,7 @@ impl<'a> UnclaimedOccupants<'a> {
         }
         if !self.claims.is_empty() {
             let named = self.claims.values().map(|claim| format!("{} of pool {}", claim.cidr, claim.pool));
-            lines.push(format!("claims of another pool or block size: {}", ten_of(named)));
+            lines.push(format!("claims of another pool: {}", ten_of(named)));
         }
         lines
     }

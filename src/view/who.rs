@@ -294,7 +294,8 @@ fn of_pool(world: &World, pool: &Pool, asked: Cidr) -> Option<Answer> {
             (Word::Closed, format!("{declared} is {state:?}: nodes get no more blocks of it"))
         }
         (None, RangeState::Active) if has_free => {
-            (Word::Available, format!("in blocks of /{} of {declared}", ranges.block_prefix))
+            let sizes: Vec<String> = ranges.sizes().iter().map(|size| format!("/{size}")).collect();
+            (Word::Available, format!("in blocks of {} of {declared}", sizes.join(" or ")))
         }
         // If the whole range is held, the claims answer for it.
         (None, RangeState::Active) if single(asked).is_none() => return None,

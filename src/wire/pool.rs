@@ -6,8 +6,6 @@
 #![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
 #![allow(clippy::duplicated_attributes, reason = "one printcolumn has the type of another")]
 
-use std::collections::BTreeMap;
-
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,9 +25,13 @@ mod headroom;
 mod ranges;
 mod read;
 mod reserved;
+mod selector;
+mod sizes;
 mod status;
 
-pub use ranges::{Range, RangeState, Ranges};
+pub use ranges::{ByMaxPods, Range, RangeState, Ranges, SizedNodes};
+pub use selector::{NodeSelector, Operator, Requirement};
+pub use sizes::SizeCounts;
 pub use status::{
     AddressCounts, BlockCounts, CidrCounts, FamilyCounts, NodeCounts, NodeIPPoolStatus, Summary, status_patch,
 };
@@ -101,6 +103,13 @@ pub struct Pools;
         description = "Addresses that agents report as used, in percent of all that pods can have, per family"
     ),
     printcolumn(
+        name = "Largest",
+        type_ = "string",
+        json_path = ".status.summary.largest",
+        description = "The largest free CIDR, per family",
+        priority = 1
+    ),
+    printcolumn(
         name = "Priority",
         type_ = "integer",
         json_path = ".spec.priority",
@@ -133,6 +142,28 @@ pub struct Pools;
     )
     .message(rules::POD_IP_POOL_FIXED)
     .field_path(".podIPPool"),
+    validation = Rule::new(
+        "!has(self.podIPPool) || !has(self.ipv4) || !has(oldSelf.ipv4) || self.ipv4.blockSize == oldSelf.ipv4.blockSize"
+    )
+    .message(rules::BLOCK_SIZE_OF_NAME)
+    .field_path(".ipv4.blockSize"),
+    validation = Rule::new(
+        "!has(self.podIPPool) || !has(self.ipv6) || !has(oldSelf.ipv6) || self.ipv6.blockSize == oldSelf.ipv6.blockSize"
+    )
+    .message(rules::BLOCK_SIZE_OF_NAME)
+    .field_path(".ipv6.blockSize"),
+    validation = Rule::new(
+        "!has(self.podIPPool) || !has(self.ipv4) || \
+         !has(self.ipv4.blockSizes) && !has(self.ipv4.blockSizeByMaxPods)"
+    )
+    .message(rules::ONE_SIZE_OF_NAME)
+    .field_path(".ipv4.blockSizes"),
+    validation = Rule::new(
+        "!has(self.podIPPool) || !has(self.ipv6) || \
+         !has(self.ipv6.blockSizes) && !has(self.ipv6.blockSizeByMaxPods)"
+    )
+    .message(rules::ONE_SIZE_OF_NAME)
+    .field_path(".ipv6.blockSizes"),
     validation = Rule::new("self.reclaim.usedBelow < self.expand.usedAbove")
         .message(rules::USED_BELOW_ABOVE)
         .field_path(".reclaim.usedBelow")
@@ -197,61 +228,6 @@ pub struct NodeIPPoolSpec {
     #[serde(default = "defaults::reuse_after_node_loss")]
     #[schemars(schema_with = "schema::duration")]
     pub reuse_after_node_loss: String,
-}
-
-/// A label selector; both parts must hold.
-#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeSelector {
-    /// Labels that a node must have, with their values.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "schema::match_labels")]
-    pub match_labels: BTreeMap<String, String>,
-
-    /// Expressions that must match.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = rules::MAX_SELECTOR_TERMS))]
-    #[x_kube(merge_strategy = kube::core::ListMerge::Atomic)]
-    pub match_expressions: Vec<Requirement>,
-}
-
-/// One expression of a label selector.
-#[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = Rule::new("!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)")
-        .message(rules::OPERATOR_WITH_VALUES)
-        .field_path(".values"),
-    validation = Rule::new("!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0")
-        .message(rules::OPERATOR_WITHOUT_VALUES)
-        .field_path(".values")
-)]
-pub struct Requirement {
-    /// The label key.
-    #[schemars(schema_with = "schema::label_key")]
-    pub key: String,
-
-    /// In and NotIn need values. Exists and DoesNotExist have no values.
-    pub operator: Operator,
-
-    /// The values for In and NotIn.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::label_values")]
-    pub values: Vec<String>,
-}
-
-/// How a requirement compares.
-#[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[schemars(inline)]
-#[allow(
-    missing_docs,
-    reason = "comments on variants make schemars write a `oneOf`, which no structural schema has"
-)]
-pub enum Operator {
-    In,
-    NotIn,
-    Exists,
-    DoesNotExist,
 }
 
 /// Limits of one node in each family.

@@ -9,9 +9,14 @@ pub const ONE_FAMILY: &str = "must have ipv4, ipv6 or both";
 /// A family that was declared stays.
 pub const FAMILY_STAYS: &str =
     "can't be removed, because nodes may hold blocks of this family: set its cidrs to Cordoned instead";
-/// The size of blocks never changes.
-pub const BLOCK_SIZE_IMMUTABLE: &str =
-    "is immutable, because held blocks have this size: create another pool for another size";
+/// The size of the blocks under a name never changes.
+pub const BLOCK_SIZE_OF_NAME: &str = "is immutable in a pool with podIPPool, because maskSize of a CiliumPodIPPool \
+     is: create a pool with another podIPPool";
+/// A pool with a name has blocks of one size.
+pub const ONE_SIZE_OF_NAME: &str = "must not be set in a pool with podIPPool, because a CiliumPodIPPool has one \
+     maskSize";
+/// Order of the two bounds of a size.
+pub const LARGEST_WITHIN_SMALLEST: &str = "must not be greater than smallest: both are prefix lengths";
 /// The name under which blocks are published never changes.
 pub const POD_IP_POOL_FIXED: &str = "is immutable, because blocks are published under this name: create \
      another pool for another name";
@@ -99,6 +104,10 @@ pub const MAX_PRIORITY: i32 = 1_000_000_000;
 pub const MAX_BLOCKS_PER_NODE: u32 = 4096;
 /// The maximum number of CIDRs in one family of a pool; a pairwise rule over more exceeds the server's cost budget.
 pub const MAX_CIDRS: u32 = 64;
+/// The maximum number of entries of `blockSizes` in one family of a pool.
+pub const MAX_SIZED: u32 = 16;
+/// The maximum number of addresses of `headroom`.
+pub const MAX_HEADROOM: u32 = MAX_ADDRESSES_PER_NODE;
 /// The maximum number of exclusions in one family of a pool.
 pub const MAX_EXCLUDES: u32 = 64;
 /// The longest label prefix, `/` and name.

@@ -1,6 +1,6 @@
 //! The queries of other rooms: the objects of the world, and the facts that it knows beside them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{KnownClaim, LostClaim, NodeProgress, Remembered, RunningAgent, World, readable};
@@ -15,7 +15,7 @@ use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject, Unreadable};
 use crate::model::outcome::Presence;
-use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS, Pool};
+use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS, Pool, Ranges};
 use crate::model::revision::{AnyRevision, Revision, Store};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
@@ -253,8 +253,8 @@ impl World {
         claim.since.checked_add(self.cooling_time(claim, reason)?).ok()
     }
 
-    /// The pools that could have cut this block: they declare its range and cut blocks of its size. A pool is not among
-    /// them while the block may be of an older pool that can't be read.
+    /// The pools that could have cut this block: they declare its range, and cut blocks of its size or once did. A pool
+    /// is not among them while the block may be of an older pool that can't be read.
     pub fn pools_of_block(&self, cidr: Cidr) -> impl Iterator<Item = &Pool> {
         let may_be_anothers = move |pool: &Pool| {
             let overlaps = self.ledger.overlaps(&pool.name).iter();
@@ -263,11 +263,28 @@ impl World {
                 .any(|overlap| self.pool(&overlap.older).is_none())
         };
         readable(&self.pools).filter(move |pool| {
-            pool.families.get(&cidr.family()).is_some_and(|ranges| {
-                ranges.block_prefix == cidr.prefix_len()
-                    && ranges.cidrs.keys().any(|declared| declared.covers(cidr))
-            }) && !may_be_anothers(pool)
+            pool.families.get(&cidr.family()).is_some_and(|ranges| ranges.contains(cidr))
+                && self.sizes_of(pool, cidr.family()).contains(&cidr.prefix_len())
+                && !may_be_anothers(pool)
         })
+    }
+
+    /// The prefix lengths that the blocks of a pool have, or had: its status keeps them.
+    #[must_use]
+    pub fn sizes_of(&self, pool: &Pool, family: Family) -> BTreeSet<u8> {
+        let mut sizes = pool.families.get(&family).map(Ranges::sizes).unwrap_or_default();
+        let shown = self.pool_object(&pool.name).and_then(|object| object.status.sizes.get(&family));
+        sizes.extend(shown.into_iter().flat_map(|shown| shown.counts.keys()));
+        sizes
+    }
+
+    /// The prefix length of the blocks of a family that a pool gives a node; `None` if the pool has no such family.
+    #[must_use]
+    pub fn size_for(&self, node: &NodeName, pool: &Pool, family: Family) -> Option<u8> {
+        match self.node(node) {
+            Some(node) => pool.size_for(node, family).map(|(prefix, _)| prefix),
+            None => pool.block_prefix(family),
+        }
     }
 
     /// Whether a pool gives out blocks of a family, free or not. No node can get blocks that are too wide for the mode.
@@ -276,10 +293,12 @@ impl World {
         self.ledger.gives_out_of(&pool.name, family) && !self.is_too_wide(pool, family)
     }
 
-    /// Whether the blocks of a pool are wider than Cilium's mode supports.
+    /// Whether all blocks of a pool are wider than Cilium's mode supports.
     #[must_use]
     pub fn is_too_wide(&self, pool: &Pool, family: Family) -> bool {
-        pool.is_wider(family, self.reader().widest_block(family))
+        let widest = self.reader().widest_block(family);
+        let sizes = pool.families.get(&family).map(Ranges::sizes).unwrap_or_default();
+        sizes.last().is_some_and(|narrowest| *narrowest < widest)
     }
 
     /// An observation that can't be true of one store (safety rule 8). Nothing may be decided on this world any more.

@@ -45,6 +45,27 @@ impl World {
         is_harmed.then_some(misfit)
     }
 
+    /// Why a node gets no new block of a class from a pool: the block would harm its agent, or the CiliumPodIPPool has
+    /// another size of this pool. A CiliumPodIPPool has one size for its life.
+    #[must_use]
+    pub fn misfit_of_new_block(&self, node: &NodeName, class: &AddressClass, pool: &Pool) -> Option<Misfit> {
+        let size = self.size_for(node, pool, class.family)?;
+        let of_another_size = || {
+            let object = self.pod_ip_pools.get(class.pod_ip_pool.as_ref()?).ok()?;
+            Misfit::of(object, class.family, size).filter(|misfit| self.is_of_another_size_of(pool, *misfit))
+        };
+        self.harmful_misfit(node, class, size).or_else(of_another_size)
+    }
+
+    /// Whether the CiliumPodIPPool has another size of this pool, which has or had blocks of several sizes.
+    #[must_use]
+    pub fn is_of_another_size_of(&self, pool: &Pool, misfit: Misfit) -> bool {
+        match misfit {
+            Misfit::MaskSize { family, found, .. } => self.sizes_of(pool, family).contains(&found),
+            Misfit::Missing | Misfit::Family(_) => false,
+        }
+    }
+
     /// Whether a misfit matters to an agent of these nodes. Agents of unknown version count only if no version is
     /// known.
     pub fn is_minded<'a>(&self, nodes: impl Iterator<Item = &'a NodeName>, misfit: Misfit) -> bool {

@@ -237,6 +237,7 @@ pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<Line> {
         let names = ten_by_number(&outlook.nodes_without_replacement);
         lines.push(part("room", &format!("no pool has a block for {nodes} after the recreation: {names}")));
     }
+    lines.extend(outlook.size_effects.iter().map(|effect| part("sizes", effect)));
     lines.extend(outlook.final_effects.iter().map(|effect| part("final", effect)));
     let problem = |problem: &Problem| {
         let is_named = problem.subjects.iter().any(|subject| problem.message.contains(subject.as_str()));
@@ -371,6 +372,7 @@ pub(in crate::cli) fn object(outlook: &Outlook) -> Value {
         "room": room,
         "pods": pods,
         "firstFull": first_full,
+        "sizes": outlook.size_effects,
         "final": outlook.final_effects,
         "appearing": problems(&outlook.appearing),
         "resolved": problems(&outlook.resolved),

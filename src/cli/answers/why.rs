@@ -18,6 +18,7 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::node::Node;
 use crate::model::plan::{self, NodePlan, Refusal, WhyNot};
+use crate::model::pool::{Pool, SizeSource};
 use crate::model::request::Request;
 use crate::model::surroundings::{Surroundings, WaitingPod};
 use crate::model::time::Timestamp;
@@ -236,10 +237,7 @@ impl Reason {
         Some(Self {
             node: node.clone(),
             labels,
-            pools: world
-                .pools_of(node)
-                .map(|pool| format!("{} (priority {})", pool.name, pool.priority))
-                .collect(),
+            pools: world.pools_of(node).map(|pool| of_pool(pool, object)).collect(),
             blocks: claimed.chain(who::unclaimed(world, node)).collect(),
             since: claims.iter().map(|claim| (claim.cidr, claim.since)).collect(),
             carrier: world.carrier(node).map(|carrier| carrier.kind().as_str()),
@@ -327,6 +325,21 @@ impl Reason {
             "waitsSince": self.waits_since.as_ref().map(|(at, _)| at.to_string()), "commands": self.commands,
         })
     }
+}
+
+/// A pool that selects a node, and the size of the block that the node gets, where nodes get blocks of several sizes.
+fn of_pool(pool: &Pool, node: Option<&Node>) -> String {
+    let sizes = pool.families.keys().filter_map(|family| {
+        let (size, source) = pool.size_for(node?, *family)?;
+        let why = match source {
+            SizeSource::Pool => return None,
+            SizeSource::Entry => "by blockSizes".to_owned(),
+            SizeSource::MaxPods(max_pods) => format!("for {}", counted(max_pods, "pod")),
+            SizeSource::UnknownMaxPods => "while kubelet reports no number of pods".to_owned(),
+        };
+        Some(format!(", {family} /{size} {why}"))
+    });
+    format!("{} (priority {}{})", pool.name, pool.priority, sizes.collect::<String>())
 }
 
 fn step(request: &Request) -> String {

@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 use crate::ledger::grid::tests::pool;
 use crate::ledger::*;
-use crate::model::pool::{FirstLast, Pool, RangeState, Ranges, Reservation};
+use crate::model::pool::{FirstLast, Pool, RangeState, Ranges, Reservation, SizedNodes};
 use crate::model::time::Timestamp;
 use crate::net::cidr::address;
 
@@ -47,6 +47,8 @@ pub(super) fn cidr_of(universe: Cidr, (place, bits): Part) -> Cidr {
 #[derive(Debug, Clone)]
 pub(super) struct PoolParts {
     block_bits: u8,
+    /// The size of the blocks of some nodes.
+    other_bits: Option<u8>,
     ranges: Vec<(Part, RangeState)>,
     exclude: Vec<Part>,
     first_last: FirstLast,
@@ -62,7 +64,7 @@ pub(super) fn pool_parts() -> impl Strategy<Value = PoolParts> {
         1 => Just(RangeState::Draining)
     ];
     (
-        0u8..=4,
+        (0u8..=4, proptest::option::weighted(0.4, 0u8..=5)),
         proptest::collection::vec((part(), state), 0..5),
         proptest::collection::vec((any::<u8>(), 0u8..=4), 0..4),
         prop_oneof![Just(FirstLast::Offered), Just(FirstLast::Excluded)],
@@ -70,15 +72,11 @@ pub(super) fn pool_parts() -> impl Strategy<Value = PoolParts> {
         proptest::bool::weighted(0.1),
         proptest::bool::weighted(0.8),
     )
-        .prop_map(|(block_bits, ranges, exclude, first_last, created, deleting, readable)| PoolParts {
-            block_bits,
-            ranges,
-            exclude,
-            first_last,
-            created,
-            deleting,
-            readable,
-        })
+        .prop_map(
+            |((block_bits, other_bits), ranges, exclude, first_last, created, deleting, readable)| {
+                PoolParts { block_bits, other_bits, ranges, exclude, first_last, created, deleting, readable }
+            },
+        )
 }
 
 /// The pools `a`, `b` and `c`, and the reservations of those that can't be read; `a` always can. `b` has the smallest
@@ -104,10 +102,14 @@ fn pools_of(universe: Cidr, parts: &[PoolParts]) -> (BTreeMap<PoolName, Pool>, V
                 cidrs.insert(range, *state);
             }
         }
+        let sized = part.other_bits.map(|bits| SizedNodes {
+            selector: kube_core::Selector::default(),
+            block_prefix: family.bits() - bits,
+        });
         let ranges = Ranges {
-            block_prefix: family.bits() - part.block_bits,
-            cidrs,
+            sized: sized.into_iter().collect(),
             exclude: part.exclude.iter().map(|exclusion| cidr_of(universe, *exclusion)).collect(),
+            ..Ranges::of_blocks(family.bits() - part.block_bits, cidrs)
         };
         let pool = Pool {
             uid: uid.into(),
@@ -209,22 +211,55 @@ impl Model {
             && (block.first()..=block.last()).any(|position| offers(address(position)))
     }
 
-    fn free(&self, universe: Cidr, pool: &Pool) -> Vec<Cidr> {
-        blocks(universe, pool)
+    fn free(&self, universe: Cidr, pool: &Pool, prefix: u8) -> Vec<Cidr> {
+        blocks(universe, prefix)
             .filter(|block| self.is_usable(pool, *block) && !self.is_taken(*block))
             .collect()
     }
 
-    fn total(&self, universe: Cidr, pool: &Pool) -> u128 {
+    fn total(&self, universe: Cidr, pool: &Pool, prefix: u8) -> u128 {
         let counts = |block: &Cidr| {
             self.is_usable(pool, *block) || self.own_state(pool, *block).is_some() && self.is_held(*block)
         };
-        blocks(universe, pool).filter(counts).count() as u128
+        blocks(universe, prefix).filter(counts).count() as u128
     }
 
     /// The order of offers, by its definition.
-    fn candidates(&self, universe: Cidr, pool: &Pool, mine: &[Cidr]) -> Vec<Cidr> {
-        let mut free = self.free(universe, pool);
+    fn candidates(&self, universe: Cidr, pool: &Pool, prefix: u8, mine: &[Cidr]) -> Vec<Cidr> {
+        let sizes = pool.families[&universe.family()].sizes();
+        let widest = *sizes.first().unwrap();
+        if prefix == widest {
+            return self.of_one_size(universe, pool, prefix, mine);
+        }
+        let free = self.free(universe, pool, prefix);
+        // The free blocks of a size whose buddy is not free: those that no claim grows into, and the others.
+        let unpaired = |prefix: u8| -> [Vec<Cidr>; 2] {
+            let all = self.free(universe, pool, prefix);
+            let alone = all.iter().copied().filter(|block| !all.contains(&block.buddy().unwrap()));
+            let (held, free) = alone.partition(|block| self.is_held(block.buddy().unwrap()));
+            [free, held]
+        };
+        let part = |wide: &Cidr| Cidr::containing(wide.first_address(), prefix).unwrap();
+        let [holes, next_of_holders] = unpaired(prefix);
+        let mut order: Vec<Cidr> =
+            free.iter().copied().filter(|block| mine.contains(&block.buddy().unwrap())).collect();
+        order.extend(holes);
+        for wider in (widest + 1..prefix).rev() {
+            order.extend(unpaired(wider).concat().iter().map(part));
+        }
+        order.extend(next_of_holders);
+        order.extend(unpaired(widest)[0].iter().map(part));
+        order.extend(self.of_one_size(universe, pool, widest, &[]).iter().map(part));
+        order.extend(self.of_one_size(universe, pool, prefix, mine));
+        let mut offered = BTreeSet::new();
+        order.retain(|block| {
+            free.contains(block) && !mine.iter().any(|own| own.overlaps(*block)) && offered.insert(*block)
+        });
+        order
+    }
+
+    fn of_one_size(&self, universe: Cidr, pool: &Pool, prefix: u8, mine: &[Cidr]) -> Vec<Cidr> {
+        let mut free = self.free(universe, pool, prefix);
         free.retain(|block| !mine.iter().any(|own| own.overlaps(*block)));
         let kind = |block: Cidr| {
             let buddy = block.buddy().unwrap();
@@ -244,8 +279,7 @@ impl Model {
     }
 }
 
-fn blocks(universe: Cidr, pool: &Pool) -> impl Iterator<Item = Cidr> {
-    let prefix = pool.families[&universe.family()].block_prefix;
+fn blocks(universe: Cidr, prefix: u8) -> impl Iterator<Item = Cidr> {
     let first = Cidr::containing(universe.first_address(), prefix).unwrap();
     (0..universe.size() / first.size()).map(move |n| first.same_size_at(universe.first() + n * first.size()))
 }
@@ -287,8 +321,10 @@ pub(super) fn apply(
                 mine.iter().filter(|_| !claims.is_empty()).map(|index| *index.get(&claims)).collect();
             let names: Vec<_> = model.pools.keys().cloned().collect();
             let name = pool.get(&names);
-            let free_blocks = ledger.free_blocks(name, universe.family()).unwrap();
-            if let Some(block) = free_blocks.candidates(&mine).next() {
+            let sizes = model.pools[name].families[&universe.family()].sizes();
+            let prefix = if mine.is_empty() { sizes.first() } else { sizes.last() };
+            let candidate = ledger.candidates(name, universe.family(), *prefix.unwrap(), &mine).next();
+            if let Some(block) = candidate {
                 // It never overlaps a block that any pool granted before.
                 prop_assert!(!model.is_taken(block), "{} is taken", block);
                 prop_assert_eq!(ledger.overlapping_claims(block).next(), None);
@@ -336,19 +372,23 @@ pub(super) fn compare_all(
     mine: &[Cidr],
 ) -> Result<(), TestCaseError> {
     for pool in model.pools.values() {
-        let free_blocks = ledger.free_blocks(&pool.name, universe.family()).unwrap();
-        let free = model.free(universe, pool);
-        prop_assert_eq!(&free_blocks.iter().collect::<Vec<_>>(), &free);
-        let counts = ledger.counts(&pool.name, universe.family());
-        let total = model.total(universe, pool);
-        prop_assert_eq!(counts, Some(Counts { total, free: free.len() as u128 }));
-        for mine in [&[], mine] {
-            let order: Vec<Cidr> = free_blocks.candidates(mine).collect();
-            prop_assert_eq!(&order, &model.candidates(universe, pool, mine), "mine: {:?}", mine);
-        }
-        for block in blocks(universe, pool) {
-            prop_assert_eq!(free_blocks.is_free(block), free.contains(&block));
-            prop_assert_eq!(ledger.is_taken(block), model.is_taken(block));
+        let family = universe.family();
+        let sizes = pool.families[&family].sizes();
+        for prefix in *sizes.first().unwrap()..=*sizes.last().unwrap() {
+            let free_blocks = ledger.free_blocks(&pool.name, family, prefix).unwrap();
+            let free = model.free(universe, pool, prefix);
+            prop_assert_eq!(&free_blocks.iter().collect::<Vec<_>>(), &free);
+            prop_assert_eq!(free_blocks.total_count(), model.total(universe, pool, prefix));
+            prop_assert_eq!(free_blocks.free_count(), free.len() as u128);
+            for mine in [&[], mine] {
+                let order: Vec<Cidr> = ledger.candidates(&pool.name, family, prefix, mine).collect();
+                let expected = model.candidates(universe, pool, prefix, mine);
+                prop_assert_eq!(&order, &expected, "/{}, mine: {:?}", prefix, mine);
+            }
+            for block in blocks(universe, prefix) {
+                prop_assert_eq!(free_blocks.is_free(block), free.contains(&block));
+                prop_assert_eq!(ledger.is_taken(block), model.is_taken(block));
+            }
         }
     }
     prop_assert_eq!(ledger.check(model.pools.values(), &model.reserved), vec![]);

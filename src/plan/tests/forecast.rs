@@ -195,10 +195,11 @@ fn a_drain_says_when_each_block_can_leave() {
 #[test]
 fn a_pool_that_the_server_would_refuse_is_refused() {
     let cluster = Cluster::of(THREE);
-    let size = pool(&cluster, "p", |pool| {
+    let named = Cluster::of(&THREE.replace("pool p 10.0.0.0/26 28", "pool p 10.0.0.0/26 28 under=mars"));
+    let size = pool(&named, "p", |pool| {
         pool.families.get_mut(&Family::V4).unwrap().block_prefix = 27;
     });
-    let size = of(&cluster, &[size]).unwrap_err();
+    let size = of(&named, &[size]).unwrap_err();
     assert!(matches!(size, Impossible::BlockSize(_, 28, 27)), "{size}");
     let family = pool(&cluster, "p", |pool| {
         let v4 = pool.families.remove(&Family::V4).unwrap();

@@ -1,6 +1,7 @@
 //! The objects of a cluster in lines: `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned]
 //! [draining] [reclaim=enabled|dry-run] [zone=Z] [exclude=CIDR] [communities=LIST] [maxBlocks=N] [maxAddresses=N]
-//! [freeBelow=N] [reuseAfterNodeLoss=SECONDS] [@REVISION]` (it reclaims after 10 m, below 40 %), `node NAME UID
+//! [freeBelow=N] [reuseAfterNodeLoss=SECONDS] [sized=SIZE:PREFIX,…] [had=SIZES] [byMaxPods=HEADROOM:SMALLEST-LARGEST]
+//! [@REVISION]` (it reclaims after 10 m, below 40 %), `node NAME UID
 //! [created=SECOND] [zone=Z] [label=KEY=VALUE…] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION]
 //! [malformed] [own=CIDR] [deleting] [taint=KEY] [holds[=UID]] [shows=REASON] [maxPods=N] [@REVISION]`, `ciliumnode NAME
 //! @REVISION [CIDR…]
@@ -17,6 +18,8 @@
 use super::*;
 use crate::model::availability::Availability;
 use crate::model::community::Community;
+use crate::model::pool::{ByMaxPods, SizedNodes};
+use crate::model::status::{BlockSizes, SizeCounts};
 use crate::publisher::Publisher;
 use crate::publisher::crd::Crd;
 use crate::publisher::mode::Publishers;
@@ -198,6 +201,24 @@ fn number(words: &[&str], key: &str, default: u32) -> u32 {
     value(words, key).map_or(default, |number| number.parse().unwrap())
 }
 
+/// `big:24`: nodes with the label `size` of this value get blocks of this prefix length.
+fn sized(text: &str) -> SizedNodes {
+    let (size, prefix) = text.split_once(':').unwrap();
+    let selector = [("size".to_owned(), size.to_owned())].into_iter().collect();
+    SizedNodes { selector, block_prefix: prefix.parse().unwrap() }
+}
+
+/// `2:28-24`: a headroom of 2, and blocks from /28 to /24.
+fn by_max_pods(text: &str) -> ByMaxPods {
+    let (headroom, sizes) = text.split_once(':').unwrap();
+    let (smallest, largest) = sizes.split_once('-').unwrap();
+    ByMaxPods {
+        headroom: headroom.parse().unwrap(),
+        smallest: smallest.parse().unwrap(),
+        largest: largest.parse().unwrap(),
+    }
+}
+
 fn pool(words: &[&str]) -> Object {
     let state = match () {
         () if words.contains(&"cordoned") => RangeState::Cordoned,
@@ -211,11 +232,17 @@ fn pool(words: &[&str]) -> Object {
     };
     let range: Option<Cidr> = (words[2] != "none").then(|| words[2].parse().unwrap());
     let family = range.map_or(Family::V4, Cidr::family);
+    let cidrs = range.into_iter().map(|range| (range, state)).collect();
     let ranges = Ranges {
-        block_prefix: words[3].parse().unwrap(),
-        cidrs: range.into_iter().map(|range| (range, state)).collect(),
+        sized: value(words, "sized=").into_iter().flat_map(|text| text.split(',')).map(sized).collect(),
+        by_max_pods: value(words, "byMaxPods=").map(by_max_pods),
         exclude: value(words, "exclude=").map(|cidr| cidr.parse().unwrap()).into_iter().collect(),
+        ..Ranges::of_blocks(words[3].parse().unwrap(), cidrs)
     };
+    // The sizes that the pool had before.
+    let had = value(words, "had=").into_iter().flat_map(|text| text.split(','));
+    let counts = had.map(|size| (size.parse().unwrap(), SizeCounts::default())).collect();
+    let sizes = [(family, BlockSizes { counts, largest_free: None })].into();
     let pool = Pool {
         name: words[1].into(),
         uid: words[1].into(),
@@ -261,7 +288,7 @@ fn pool(words: &[&str]) -> Object {
             Ok(pool)
         },
         generation: 1,
-        status: PoolStatus::default(),
+        status: PoolStatus { sizes, ..PoolStatus::default() },
         transitions: BTreeMap::new(),
         waits_since: BTreeMap::new(),
         history: BTreeMap::new(),

@@ -103,7 +103,7 @@ fn a_node_waits_for_a_block_of_its_size() {
 
 #[test]
 fn overlapping_claims_of_two_sizes_are_published_to_nobody() {
-    let mut cluster = Cluster::of(
+    let cluster = Cluster::of(
         "pool p 10.0.0.0/24 27 had=28\nclaim 10.0.0.0/27 a a Held @40\nclaim 10.0.0.16/28 b b Held @41\n\
          node a a\nciliumnode a @50\nnode b b\nciliumnode b @51",
     );

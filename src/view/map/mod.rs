@@ -221,7 +221,7 @@ fn of_pool(world: &World, name: PoolName, tally: &Tally) -> PoolMap {
 
 fn of_family(world: &World, pool: &Pool, family: Family, tally: &Tally) -> Option<FamilyMap> {
     let ranges = pool.families.get(&family)?;
-    let blocks = world.ledger().free_blocks(&pool.name, family)?;
+    let blocks = world.ledger().levels(&pool.name, family).last()?;
     let useless = free::useless_blocks(world, pool, family, blocks);
     let of_range = |(cidr, declared): (&Cidr, &RangeState)| RangeMap {
         cidr: *cidr,
@@ -236,7 +236,7 @@ fn of_family(world: &World, pool: &Pool, family: Family, tally: &Tally) -> Optio
     };
     Some(FamilyMap {
         family,
-        block_prefix: ranges.block_prefix,
+        block_prefix: blocks.grid().prefix(),
         counts: tally.families.get(&family).copied().unwrap_or_default(),
         ranges: ranges.cidrs.iter().map(of_range).collect(),
         outside: claims.filter(is_outside).map(|claim| (claim.cidr, of_claim(world, claim))).collect(),
@@ -281,8 +281,15 @@ fn of_range(
         if world.is_unreadable_claim(claim.cidr) {
             continue;
         }
-        let is_own = claim.pool == pool.name && grid.number(claim.cidr).is_some();
-        let block = if is_own { of_claim(world, claim) } else { of_other_claim(claim) };
+        let mut block = if claim.pool == pool.name { of_claim(world, claim) } else { of_other_claim(claim) };
+        if claim.pool == pool.name && claim.cidr.prefix_len() != grid.prefix() {
+            let note = std::mem::take(&mut block.note);
+            block.note = if note.is_empty() {
+                format!("of {}", claim.cidr)
+            } else {
+                format!("of {}, {note}", claim.cidr)
+            };
+        }
         row.paint(grid.span(claim.cidr), block);
     }
     let piece = |(run, block): (BlockRun, Block)| Piece {
@@ -343,7 +350,7 @@ fn others(world: &World, claim: &Claim) -> Vec<String> {
     others
 }
 
-/// A claim of another pool, or of another size.
+/// A claim of another pool.
 fn of_other_claim(claim: &Claim) -> Block {
     let note = format!("{} of pool {} is {}", claim.cidr, claim.pool, claim.state);
     Block { node: Some(claim.node.clone()), since: Some(claim.since), note, ..Block::of(BlockState::Foreign) }

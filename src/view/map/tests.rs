@@ -202,9 +202,9 @@ fn foreign_addresses_and_blocks_of_two_nodes_stand_out() {
         .node("n2", &["10.0.0.0/28", "10.0.0.128/26"], &[]);
     assert_eq!(
         drawn(&cluster.map()),
-        "a 10.0.0.0/24 !...ff..ffff....\n\
+        "a 10.0.0.0/24 !...hh..ffff....\n\
          \x20 0 n1 0/16 also on CiliumNode n2\n\
-         \x20 4 n2 10.0.0.64/27 of pool a is Held\n\
+         \x20 4 n2 of 10.0.0.64/27, not published yet\n\
          \x20 8 n2 has 10.0.0.128/26 without a claim\n\
          a outside 10.9.0.0/28 c"
     );

@@ -33,7 +33,7 @@ pub(super) fn look(world: &World, lines: &mut Lines) {
     let n_nodes = world.n_objects(Kind::Node).max(world.n_objects(Kind::CiliumNode));
     let Mode::Active(publisher) = world.mode() else { return };
     let ranges = world.readable_pools().filter_map(|pool| pool.families.get(&Family::V4));
-    let widest = ranges.map(|ranges| ranges.block_prefix).min();
+    let widest = ranges.filter_map(|ranges| ranges.sizes().first().copied()).min();
     if let Some((text, remedy)) = too_large(n_nodes, publisher.ipam_mode(), widest) {
         lines.warn(Point::Size, text, remedy);
     }

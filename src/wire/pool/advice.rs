@@ -51,13 +51,15 @@ pub fn blocks_beside(pool: &Pool, older: &Pool, family: Family) -> (u128, u128) 
             declared.insert(*cidr, (older.name.clone(), *family));
         }
     }
-    let left = Grid::of(pool, family, &declared).map_or(0, |(grid, _)| grid.usable().len());
+    let level = (family, pool.block_prefix(family).unwrap_or_default());
+    let left = Grid::of(pool, level, &declared).map_or(0, |grid| grid.usable().len());
     (blocks(pool, family), left)
 }
 
 /// How many blocks a pool has by itself.
 fn blocks(pool: &Pool, family: Family) -> u128 {
-    Grid::of(pool, family, &Declared::default()).map_or(0, |(grid, _)| grid.usable().len())
+    let level = (family, pool.block_prefix(family).unwrap_or_default());
+    Grid::of(pool, level, &Declared::default()).map_or(0, |grid| grid.usable().len())
 }
 
 /// A pool without a selector.
@@ -142,7 +144,8 @@ const OF_AGENT: u32 = 3;
 
 /// Blocks so small that a new node needs more of them at once than its first grant has.
 fn small_blocks(pool: &Pool, family: Family) -> Option<FieldError> {
-    let of_block = pool.max_offered(family);
+    let prefix = pool.block_prefix(family).unwrap_or_default();
+    let of_block = pool.max_offered(family, prefix);
     let wanted = u128::from(pool.expand.free_below + OF_AGENT);
     let n_blocks = wanted.div_ceil(of_block.max(1));
     (n_blocks > pool.per_node.initial_blocks.into()).then(|| {
@@ -153,14 +156,15 @@ fn small_blocks(pool: &Pool, family: Family) -> Option<FieldError> {
             counted(n_blocks, "block"),
             pool.expand.free_below
         );
-        let prefix = pool.families.get(&family).map(|ranges| ranges.block_prefix).unwrap_or_default();
         FieldError::new(format!("spec.{family}.blockSize"), &prefix, rule)
     })
 }
 
 /// CIDRs that give no block, because every address in them is excluded.
 fn excluded(pool: &Pool, family: Family, ranges: &Ranges, written: &[&str]) -> Vec<FieldError> {
-    let Some((grid, _)) = Grid::of(pool, family, &Declared::default()) else {
+    // If no small block is left of a range, no large one is.
+    let narrowest = ranges.sizes().last().copied().unwrap_or_default();
+    let Some(grid) = Grid::of(pool, (family, narrowest), &Declared::default()) else {
         return Vec::new();
     };
     let gives_none = |cidr: &Cidr| grid.usable().runs_within(grid.span(*cidr)).next().is_none();
@@ -204,7 +208,7 @@ fn wide(family: Family, ranges: &Ranges) -> Option<FieldError> {
 /// A first grant or a threshold that no node can reach within `perNode`, if it holds only complete blocks of this pool.
 fn beyond_limits(pool: &Pool, family: Family) -> Vec<FieldError> {
     let (per_node, free_below) = (pool.per_node, pool.expand.free_below);
-    let of_block = pool.max_offered(family);
+    let of_block = pool.max_offered(family, pool.block_prefix(family).unwrap_or_default());
     let addresses = |n: u128| counted(n, &format!("{family} address"));
     let blocks_that_fit = u128::from(per_node.max_addresses) / of_block.max(1);
     if blocks_that_fit == 0 {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube_core::Selector;
 
-use super::{NodeIPPool, NodeSelector, Operator, Ranges, forms};
+use super::{ByMaxPods, NodeIPPool, NodeSelector, Operator, Ranges, SizedNodes, forms};
 use crate::model::community::Community;
 use crate::model::counted::counted;
 use crate::model::names::PodIpPoolName;
@@ -61,7 +61,7 @@ impl Reader {
             self.missing("metadata.creationTimestamp", "must be set by the server");
         }
 
-        let selector = self.selector(spec.node_selector.as_ref());
+        let selector = self.selector("spec.nodeSelector", spec.node_selector.as_ref());
         let mut families = BTreeMap::new();
         for (family, ranges) in [(Family::V4, &spec.ipv4), (Family::V6, &spec.ipv6)] {
             if let Some(read) = ranges.as_ref().and_then(|ranges| self.ranges(family, ranges)) {
@@ -78,6 +78,17 @@ impl Reader {
         let most = rules::MAX_PRIORITY;
         if !(-most..=most).contains(&spec.priority) {
             self.refuse("spec.priority", &spec.priority, &format!("must be between -{most} and {most}"));
+        }
+        for (family, ranges) in [(Family::V4, &spec.ipv4), (Family::V6, &spec.ipv6)] {
+            let has_sizes =
+                |ranges: &&Ranges| !ranges.block_sizes.is_empty() || ranges.block_size_by_max_pods.is_some();
+            if let Some(ranges) = ranges.as_ref().filter(has_sizes).filter(|_| spec.pod_ip_pool.is_some()) {
+                self.refuse(
+                    format!("spec.{family}.blockSizes"),
+                    &ranges.block_sizes,
+                    rules::ONE_SIZE_OF_NAME,
+                );
+            }
         }
         let per_node = self.per_node(&spec.per_node);
         let expand = Expand {
@@ -181,9 +192,10 @@ impl Reader {
 
     fn ranges(&mut self, family: Family, wire: &Ranges) -> Option<domain::Ranges> {
         let at = format!("spec.{family}");
-        let (largest, smallest) = (widest_block(family).into(), family.bits().into());
-        let size = self.count(&format!("{at}.blockSize"), wire.block_size, largest, smallest);
-        let block_prefix = u8::try_from(size).ok().filter(|size| *size > 0);
+        let block_prefix = self.prefix(&format!("{at}.blockSize"), wire.block_size, family);
+        let sized = self.sized(&at, &wire.block_sizes, family);
+        let by_max_pods =
+            wire.block_size_by_max_pods.as_ref().and_then(|wire| self.by_max_pods(&at, wire, family));
 
         self.limit(&format!("{at}.cidrs"), wire.cidrs.len(), rules::MAX_CIDRS);
         self.limit(&format!("{at}.exclude"), wire.exclude.len(), rules::MAX_EXCLUDES);
@@ -223,7 +235,38 @@ impl Reader {
                 None => {}
             }
         }
-        Some(domain::Ranges { block_prefix: block_prefix?, cidrs, exclude })
+        Some(domain::Ranges { block_prefix: block_prefix?, sized, by_max_pods, cidrs, exclude })
+    }
+
+    /// A prefix length of blocks; `None` for one that is refused.
+    fn prefix(&mut self, field: &str, value: i32, family: Family) -> Option<u8> {
+        let size = self.count(field, value, widest_block(family).into(), family.bits().into());
+        u8::try_from(size).ok().filter(|size| *size > 0)
+    }
+
+    fn sized(&mut self, at: &str, wire: &[SizedNodes], family: Family) -> Vec<domain::SizedNodes> {
+        self.limit(&format!("{at}.blockSizes"), wire.len(), rules::MAX_SIZED);
+        let mut sized = Vec::new();
+        for (index, entry) in wire.iter().enumerate() {
+            let field = format!("{at}.blockSizes[{index}]");
+            let selector = self.selector(&format!("{field}.nodeSelector"), Some(&entry.node_selector));
+            let block_prefix = self.prefix(&format!("{field}.blockSize"), entry.block_size, family);
+            if let (Some(selector), Some(block_prefix)) = (selector, block_prefix) {
+                sized.push(domain::SizedNodes { selector, block_prefix });
+            }
+        }
+        sized
+    }
+
+    fn by_max_pods(&mut self, at: &str, wire: &ByMaxPods, family: Family) -> Option<domain::ByMaxPods> {
+        let at = format!("{at}.blockSizeByMaxPods");
+        let headroom = self.count(&format!("{at}.headroom"), wire.headroom, 0, rules::MAX_HEADROOM);
+        let smallest = self.prefix(&format!("{at}.smallest"), wire.smallest, family);
+        let largest = self.prefix(&format!("{at}.largest"), wire.largest, family);
+        if wire.largest > wire.smallest {
+            self.refuse(format!("{at}.largest"), &wire.largest, rules::LARGEST_WITHIN_SMALLEST);
+        }
+        Some(domain::ByMaxPods { headroom, smallest: smallest?, largest: largest? })
     }
 
     fn limit(&mut self, field: &str, found: usize, most: u32) {
@@ -253,9 +296,8 @@ impl Reader {
         }
     }
 
-    fn selector(&mut self, wire: Option<&NodeSelector>) -> Option<Selector> {
+    fn selector(&mut self, at: &str, wire: Option<&NodeSelector>) -> Option<Selector> {
         let Some(wire) = wire else { return Some(Selector::default()) };
-        let at = "spec.nodeSelector";
         self.limit(&format!("{at}.matchLabels"), wire.match_labels.len(), rules::MAX_SELECTOR_TERMS);
         self.limit(
             &format!("{at}.matchExpressions"),

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::selector::NodeSelector;
 use crate::model::pool::{self as domain, widest_block};
 use crate::net::cidr::Family;
 use crate::wire::mirror::mirror;
@@ -22,9 +23,19 @@ use crate::wire::schema::rule;
         .field_path(".cidrs")
 )]
 pub struct Ranges {
-    /// The prefix length of one block, the unit that a node gets. Immutable.
-    #[x_kube(validation = Rule::new("self == oldSelf").message(rules::BLOCK_SIZE_IMMUTABLE))]
+    /// The prefix length of one block, the unit that a node gets. If it changes, held blocks keep their size.
     pub block_size: i32,
+
+    /// Other sizes for some nodes. The first entry that selects a node counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = rules::MAX_SIZED))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Atomic)]
+    pub block_sizes: Vec<SizedNodes>,
+
+    /// The size for all other nodes follows from the number of pods that kubelet allows on the node. Until kubelet has
+    /// reported it, blockSize counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size_by_max_pods: Option<ByMaxPods>,
 
     /// The ranges that blocks are cut from.
     #[serde(default)]
@@ -44,6 +55,39 @@ pub struct Ranges {
     #[schemars(length(max = rules::MAX_EXCLUDES))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
     pub exclude: Vec<String>,
+}
+
+/// The size of the blocks of some nodes.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SizedNodes {
+    /// Labels of the nodes.
+    pub node_selector: NodeSelector,
+    /// The prefix length of their blocks.
+    pub block_size: i32,
+}
+
+/// The size of a block follows from the number of pods on its node.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.largest <= self.smallest")
+        .message(rules::LARGEST_WITHIN_SMALLEST)
+        .field_path(".largest")
+)]
+pub struct ByMaxPods {
+    /// Addresses beside one for each pod: for the agent itself, and for pods that start while others end. Default: 2.
+    #[serde(default = "default_headroom")]
+    #[schemars(range(min = 0, max = rules::MAX_HEADROOM))]
+    pub headroom: i32,
+    /// The prefix length of the smallest block.
+    pub smallest: i32,
+    /// The prefix length of the largest block.
+    pub largest: i32,
+}
+
+const fn default_headroom() -> i32 {
+    2
 }
 
 /// One range of a pool.
@@ -115,7 +159,14 @@ fn ranges(generator: &mut SchemaGenerator, family: Family) -> Schema {
         put(pointer, "maxLength", rules::MAX_RANGE_TEXT.into());
         put(pointer, "x-kubernetes-validations", validations);
     }
-    put("/properties/blockSize", "minimum", widest_block(family).into());
-    put("/properties/blockSize", "maximum", family.bits().into());
+    for size in [
+        "/properties/blockSize",
+        "/properties/blockSizes/items/properties/blockSize",
+        "/properties/blockSizeByMaxPods/properties/smallest",
+        "/properties/blockSizeByMaxPods/properties/largest",
+    ] {
+        put(size, "minimum", widest_block(family).into());
+        put(size, "maximum", family.bits().into());
+    }
     Schema::try_from(schema).expect("an object is a schema")
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::counts::{from_wire, to_wire};
 use super::headroom::{self, Headroom};
+use super::sizes::{self, SizeCounts};
 use crate::model::counted::shown;
 use crate::model::request::PoolStatusWrite;
 use crate::model::status::{self as domain, ConditionType, Need};
@@ -125,6 +126,16 @@ pub struct FamilyCounts {
     pub blocks: BlockCounts,
     /// Its addresses.
     pub addresses: AddressCounts,
+    /// The sizes of its blocks. A size that the pool had once stays: a CIDR of this size in the ranges of the pool is a block
+    /// of the pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 65))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["blockSize".into()]))]
+    pub sizes: Vec<SizeCounts>,
+    /// The prefix length of the largest CIDR without a taken block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 128))]
+    pub largest_free: Option<u8>,
     /// How many blocks nodes had in the last hours, for the forecast. The oldest first, at least an hour apart, and
     /// none while the number does not change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -248,6 +259,10 @@ pub struct Summary {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub wait: String,
+    /// The largest free CIDR per family, such as `/22`.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub largest: String,
 }
 
 /// The status that a pool shows, as the world has it.
@@ -289,6 +304,13 @@ pub(super) fn read_status(wire: &NodeIPPoolStatus) -> domain::PoolStatus {
         },
         families,
         cidrs: wire.cidrs.iter().filter_map(read_cidr).collect(),
+        sizes: [(Family::V4, &wire.ipv4), (Family::V6, &wire.ipv6)]
+            .into_iter()
+            .filter_map(|(family, counts)| {
+                let counts = counts.as_ref()?;
+                Some((family, sizes::read(&counts.sizes, counts.largest_free)))
+            })
+            .collect(),
         longest_wait: waiters(wire).map(|(need, waiter)| (need, waiter.node.as_str().into())).collect(),
     }
 }
@@ -374,8 +396,8 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
             want_growth: to_wire(status.nodes.want_growth),
             without: to_wire(status.nodes.selected.saturating_sub(status.nodes.served)),
         }),
-        ipv4: status.families.get(&Family::V4).map(|shown| counts(shown, write.history.get(&Family::V4))),
-        ipv6: status.families.get(&Family::V6).map(|shown| counts(shown, write.history.get(&Family::V6))),
+        ipv4: counts(write, Family::V4),
+        ipv6: counts(write, Family::V6),
         cidrs: status.cidrs.iter().map(|(cidr, counts)| cidr_counts(*cidr, counts)).collect(),
         summary: Some(Summary {
             nodes: format!("{}/{}", status.nodes.served, status.nodes.selected),
@@ -387,6 +409,7 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
             free: by_family(&status.families, |counts| shown(counts.free)),
             state: domain::word(&status.conditions).to_owned(),
             wait: format!("{}/{}", status.nodes.waiting, status.nodes.want_growth),
+            largest: largest_free(status),
         }),
         headroom: Some(headroom::written(&status.families)),
         longest_wait: Some(LongestWait {
@@ -407,6 +430,11 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
     for (family, _) in status.families.iter().filter(|(_, counts)| counts.used.is_none()) {
         patch["status"][family.as_str()]["addresses"]["used"] = Value::Null;
     }
+    let none_free =
+        |family: &&Family| status.sizes.get(family).is_none_or(|sizes| sizes.largest_free.is_none());
+    for family in status.families.keys().filter(none_free) {
+        patch["status"][family.as_str()]["largestFree"] = Value::Null;
+    }
     for need in Need::ALL.iter().filter(|need| !status.longest_wait.contains_key(need)) {
         patch["status"]["longestWait"][need.as_str()] = Value::Null;
     }
@@ -418,6 +446,16 @@ fn waiter(write: &PoolStatusWrite, need: Need) -> Option<Waiter> {
     Some(Waiter { node, since: write.waits_since.get(&need).copied()? })
 }
 
+/// The largest free CIDR of each family.
+fn largest_free(status: &domain::PoolStatus) -> String {
+    let of = |family: &Family| status.sizes.get(family).and_then(|sizes| sizes.largest_free);
+    let sizes = status
+        .families
+        .keys()
+        .map(|family| of(family).map_or_else(|| "-".to_owned(), |size| format!("/{size}")));
+    sizes.collect::<Vec<_>>().join(",")
+}
+
 /// The used addresses in percent of all that pods can have.
 fn used_share(counts: &domain::FamilyCounts) -> String {
     if counts.used.is_none() {
@@ -426,9 +464,10 @@ fn used_share(counts: &domain::FamilyCounts) -> String {
     counts.used_percent().map_or_else(|| "-".to_owned(), |share| format!("{share}%"))
 }
 
-fn counts(counts: &domain::FamilyCounts, history: Option<&Vec<domain::Sample>>) -> FamilyCounts {
+fn counts(write: &PoolStatusWrite, family: Family) -> Option<FamilyCounts> {
+    let (counts, sizes) = (write.status.families.get(&family)?, write.status.sizes.get(&family));
     let sample = |sample: &domain::Sample| Sample { time: sample.at, on_nodes: to_wire(sample.on_nodes) };
-    FamilyCounts {
+    Some(FamilyCounts {
         blocks: BlockCounts {
             total: to_wire(counts.blocks),
             held: to_wire(counts.held),
@@ -442,8 +481,10 @@ fn counts(counts: &domain::FamilyCounts, history: Option<&Vec<domain::Sample>>) 
             used: counts.used.map(to_wire),
             free: to_wire(counts.addresses_free),
         },
-        history: history.into_iter().flatten().map(sample).collect(),
-    }
+        sizes: sizes::written(sizes),
+        largest_free: sizes.and_then(|sizes| sizes.largest_free),
+        history: write.history.get(&family).into_iter().flatten().map(sample).collect(),
+    })
 }
 
 fn cidr_counts(cidr: Cidr, counts: &domain::CidrCounts) -> CidrCounts {
@@ -530,12 +571,17 @@ mod tests {
             headroom: domain::Headroom { nodes: blocks, pods: blocks },
             ..domain::FamilyCounts::default()
         };
+        let sizes = |free| domain::BlockSizes {
+            counts: [(26, domain::SizeCounts { on_nodes: 0, free })].into(),
+            largest_free: (free > 1).then_some(24),
+        };
         domain::PoolStatus {
             observed_generation: 1,
             conditions: BTreeMap::new(),
             nodes: domain::NodeCounts::default(),
             families: families.iter().map(|(family, blocks)| (*family, counts(*blocks))).collect(),
             cidrs: BTreeMap::new(),
+            sizes: families.iter().map(|(family, blocks)| (*family, sizes(*blocks))).collect(),
             longest_wait: BTreeMap::new(),
         }
     }

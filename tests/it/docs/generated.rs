@@ -191,6 +191,8 @@ fn is_leaf(schema: &Value) -> bool {
 #[test]
 fn each_field_of_a_pool_and_of_a_claim_has_a_row() {
     let example = yaml("manifests/examples/every-field.yaml");
+    // A pool has no name of Cilium beside blocks of several sizes.
+    let of_sizes = yaml("manifests/examples/block-sizes.yaml");
     for (plural, page) in [("nodeippools", "nodeippool"), ("nodeipblocks", "nodeipblock")] {
         let definition = yaml(&format!("crds/{plural}.nodeipam.io.yaml"));
         let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
@@ -198,6 +200,11 @@ fn each_field_of_a_pool_and_of_a_claim_has_a_row() {
             let has_examples = (plural, part) == ("nodeippools", "spec");
             let mut found = Vec::new();
             fields("", &schema[part], has_examples.then_some(&example[part]), &mut found);
+            let mut other = Vec::new();
+            fields("", &schema[part], has_examples.then_some(&of_sizes[part]), &mut other);
+            for (field, other) in found.iter_mut().zip(other) {
+                field.example = field.example.or(other.example);
+            }
             let mut text = if has_examples {
                 "| field | type | default | can change | example | meaning |\n|---|---|---|---|---|---|\n"
                     .to_owned()
@@ -209,7 +216,7 @@ fn each_field_of_a_pool_and_of_a_claim_has_a_row() {
                 let kind = kind(schema);
                 if has_examples {
                     let leaf = is_leaf(schema);
-                    assert!(!leaf || example.is_some(), "manifests/examples/every-field.yaml lacks {path}");
+                    assert!(!leaf || example.is_some(), "the examples lack {path}");
                     let (default, example) = if leaf {
                         (value(schema.get("default")), value(example))
                     } else {
