@@ -21,6 +21,7 @@ use crate::world::World;
 
 pub mod change;
 pub mod outlook;
+pub mod rejoin;
 mod sizes;
 
 /// The maximum number of rounds of decisions for all nodes. A first grant takes two: its claims, and their

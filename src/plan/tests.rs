@@ -30,6 +30,7 @@ mod pools;
 mod preflight;
 mod publication;
 mod reasons;
+mod rejoin;
 mod releases;
 mod returning;
 mod routes;

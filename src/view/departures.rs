@@ -73,17 +73,25 @@ impl fmt::Display for When {
 /// The held blocks that `is_meant` chooses and that will leave their nodes, in the order of their addresses.
 #[must_use]
 pub fn departures(world: &World, is_meant: impl Fn(&Claim) -> bool) -> Vec<Departure> {
-    let claims = world.claims().map(|known| &known.claim);
-    let leaving = claims.filter(|claim| is_meant(claim) && world.must_leave(claim));
-    let held = leaving.filter(|claim| matches!(claim.state, ClaimState::Held | ClaimState::Draining(_)));
-    held.map(|claim| Departure {
+    let meant = world.claims().map(|known| &known.claim).filter(|claim| is_meant(claim));
+    meant.filter_map(|claim| departure(world, claim)).collect()
+}
+
+/// The same of one node.
+#[must_use]
+pub fn departures_of(world: &World, node: &NodeName) -> Vec<Departure> {
+    world.claims_of(node).filter_map(|known| departure(world, &known.claim)).collect()
+}
+
+fn departure(world: &World, claim: &Claim) -> Option<Departure> {
+    let is_held = matches!(claim.state, ClaimState::Held | ClaimState::Draining(_));
+    (is_held && world.must_leave(claim)).then(|| Departure {
         cidr: claim.cidr,
         node: claim.node.clone(),
         pool: claim.pool.clone(),
         when: when(world, claim),
         pods: claim.status.drain_pods().into_iter().cloned().collect(),
     })
-    .collect()
 }
 
 fn when(world: &World, claim: &Claim) -> When {

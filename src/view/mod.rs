@@ -26,6 +26,7 @@ pub mod orphans;
 pub mod overview;
 pub mod pod_ip_pools;
 pub mod preflight;
+pub mod rejoin;
 mod remedy;
 pub mod snapshot;
 pub mod tally;

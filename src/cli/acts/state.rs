@@ -14,6 +14,7 @@ use super::{Answer, Consent, patch_params, within};
 use crate::cli::answers::plan::{LABEL, by_time, object, text};
 use crate::cli::answers::unreadable::Unreadable;
 use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
+use crate::cli::program::program;
 use crate::cli::screen::{self, Line};
 use crate::controller::client::{Clients, ReadError};
 use crate::forecast::change::{Change, Ranges};
@@ -24,6 +25,7 @@ use crate::model::names::{PoolName, ten_by_number, ten_of};
 use crate::model::pool::RangeState;
 use crate::net::cidr::Cidr;
 use crate::view::departures::departures;
+use crate::view::rejoin::{Rejoin, rejoins};
 use crate::wire::NodeIPPool;
 use crate::world::World;
 
@@ -147,6 +149,9 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
             .map(move |(cidr, before)| format!("pool {pool}: {cidr} {before:?} -> {state:?}"))
             .map(|write| Line::labelled("write", LABEL, &write))
     }));
+    if state == RangeState::Draining {
+        lines.extend(of_rejoins(&rejoins(&world, &outlook.departures)));
+    }
     let mut object = object(&outlook);
     object["changes"] = changes(&found, state);
     if is_table {
@@ -180,6 +185,22 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
         cluster.print("StateChange", fields(object), Vec::<String>::new)?;
     }
     Ok(Verdict::Fine)
+}
+
+/// How the first blocks leave their nodes: the commands of one node, and the command that prints those of the others.
+fn of_rejoins(rejoins: &[Rejoin]) -> Vec<Line> {
+    let Some(first) = rejoins.first() else { return Vec::new() };
+    let (nodes, program) = (counted(rejoins.len(), "node"), program());
+    let names = ten_by_number(rejoins.iter().map(|rejoin| &rejoin.node));
+    let text = format!(
+        "a first block leaves only when its node rejoins, and {nodes} must: {names}; with all gates of a node: \
+         {program} migrate rejoin NODE; for {}:",
+        first.node
+    );
+    let mut lines = vec![Line::labelled("rejoin", LABEL, &text)];
+    lines.extend(first.commands().into_iter().map(|command| Line::from(format!("{:LABEL$}{command}", ""))));
+    lines.extend(first.costs().into_iter().map(|cost| Line::labelled("cost", LABEL, &cost)));
+    lines
 }
 
 /// The result of a write of this state, after the name of a pool.
@@ -349,6 +370,8 @@ fn progress(world: &World, ranges: &Ranges) -> Vec<String> {
         let pods = if pods.is_empty() { String::new() } else { format!("; pods: {}", ten_by_number(pods)) };
         format!("  {} {when}: {}{pods}", counted(nodes.len(), "block"), ten_by_number(nodes))
     }));
+    let rejoins = rejoins(world, &departures);
+    lines.extend(rejoins.first().map(|first| format!("  next: {} migrate rejoin {}", program(), first.node)));
     lines
 }
 

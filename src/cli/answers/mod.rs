@@ -43,9 +43,12 @@ use crate::controller::client::Clients;
 use crate::controller::gather::{GatherOptions, list_cluster, list_readable};
 use crate::controller::mode::ModeSource;
 use crate::forecast::plan_all;
+use crate::forecast::rejoin::rejoined;
 use crate::model::kind::Kind;
+use crate::model::names::NodeName;
 use crate::model::plan::NodePlan;
 use crate::model::time::Now;
+use crate::net::cidr::Cidr;
 use crate::plan::Policy;
 use crate::publisher::settings::Settings;
 use crate::telemetry::logs;
@@ -141,6 +144,13 @@ pub(in crate::cli) struct Listed {
     lease: Result<Option<Lease>, String>,
     /// How long its answer took.
     lease_took: Duration,
+}
+
+impl Listed {
+    /// The blocks of these nodes after a rejoin of each.
+    pub(in crate::cli) fn rejoined(&self, nodes: &[NodeName]) -> BTreeMap<NodeName, Vec<Cidr>> {
+        rejoined(&self.world, nodes, lease::policy(&self.lease, &self.world, self.now.wall), self.now)
+    }
 }
 
 /// The exit code of a command. An error is one sentence on standard error.

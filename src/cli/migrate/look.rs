@@ -7,8 +7,11 @@ use serde_json::{Value, json};
 
 use crate::cli::answers::{Listed, Source, pods};
 use crate::cli::screen::{self, FINE, Line, PLAIN, WRONG};
-use crate::model::names::NodeName;
-use crate::view::moving::{Gate, Move, Moves, PodsByNode, Step};
+use crate::model::names::{NodeName, ten_of};
+use crate::net::cidr::Cidr;
+use crate::view::moving::{Direction, Gate, Move, Moves, PodsByNode, Step, next_step};
+use crate::view::rejoin::Rejoin;
+use crate::world::World;
 
 /// A cluster that was read once, with the Pods of its nodes.
 pub(super) struct Look {
@@ -29,8 +32,77 @@ impl Look {
     }
 }
 
+/// The state of a node, its next step, and the gates of that step.
+pub(super) struct Reached {
+    pub(super) found: Move,
+    pub(super) step: Step,
+    pub(super) gates: Vec<Gate>,
+}
+
+impl Reached {
+    /// `None` if the Node does not exist. `rejoined` has the blocks of the node after a rejoin.
+    pub(super) fn of(
+        look: &Look,
+        found: Move,
+        direction: Direction,
+        rejoined: impl FnOnce(&NodeName) -> Vec<Cidr>,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(node) = look.listed.world.node(&found.node) else { return Ok(None) };
+        let (step, mut gates) = next_step(&look.moves()?, node, &found, direction);
+        if let Step::Rejoin(rejoin) = &step {
+            gates.push(replacement(&look.listed.world, rejoin, &rejoined(&rejoin.node)));
+        }
+        Ok(Some(Self { found, step, gates }))
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.gates.iter().all(Gate::is_open)
+    }
+
+    /// The state of the node, the gates of its next step, and its commands.
+    pub(super) fn lines(&self, cilium_namespace: &str) -> Vec<Line> {
+        let found = &self.found;
+        let title = format!("{}: {}, next: {}", found.node, found.state.as_str(), self.step.in_words());
+        let mut lines = vec![Line::from(title).below(2)];
+        lines.extend(gate_lines(&self.gates));
+        if self.is_open() {
+            lines.extend(self.step.costs().into_iter().map(|cost| Line::labelled("  cost  ", 8, &cost)));
+            let commands = self.step.commands(&found.node, cilium_namespace);
+            lines.extend(commands.into_iter().map(|command| Line::from(format!("  {command}"))));
+        }
+        lines
+    }
+
+    /// The same for programs.
+    pub(super) fn object(&self, cilium_namespace: &str) -> Value {
+        let mut object = object(&self.found, &self.step, &self.gates);
+        object["commands"] = self.step.commands(&self.found.node, cilium_namespace).into();
+        object["costs"] = self.step.costs().into();
+        object
+    }
+}
+
+/// The gate of a rejoin: another block comes first in each family.
+fn replacement(world: &World, rejoin: &Rejoin, after: &[Cidr]) -> Gate {
+    let leaves = |block: &Cidr| world.claim(*block).is_some_and(|known| world.must_leave(&known.claim));
+    let first = |block: &Cidr| after.iter().find(|other| other.family() == block.family());
+    let new: Vec<&Cidr> = rejoin.blocks.iter().filter_map(first).filter(|block| !leaves(block)).collect();
+    let is_open = new.len() == rejoin.blocks.len();
+    Gate {
+        name: "new-block",
+        text: if is_open {
+            format!("{} comes first after that", ten_of(&new))
+        } else {
+            format!("no pool of the node has another block in place of {}", ten_of(&rejoin.blocks))
+        },
+        remedy: (!is_open).then(|| {
+            "Add a CIDR to a pool that selects the node, or raise its `perNode.maxBlocks`.".to_owned()
+        }),
+    }
+}
+
 /// The gates of a step, for people.
-pub(super) fn gate_lines(gates: &[Gate]) -> Vec<Line> {
+fn gate_lines(gates: &[Gate]) -> Vec<Line> {
     let line = |gate: &Gate| {
         let (style, word) = if gate.is_open() { (FINE, "ok  ") } else { (WRONG, "FAIL") };
         let first = Line::painted(PLAIN, "  ").and(style, word);

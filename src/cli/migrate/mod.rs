@@ -8,6 +8,7 @@ use super::answers::Verdict;
 mod check;
 mod init;
 mod look;
+mod rejoin;
 mod status;
 mod steps;
 
@@ -29,7 +30,8 @@ Example:
   cilium-node-ipam migrate check
   cilium-node-ipam migrate status
   cilium-node-ipam migrate next worker-17 --yes
-  cilium-node-ipam migrate commit worker-17 --yes";
+  cilium-node-ipam migrate commit worker-17 --yes
+  cilium-node-ipam migrate rejoin worker-17";
 
 #[derive(Debug, clap::Subcommand)]
 #[allow(
@@ -43,6 +45,7 @@ enum Subcommand {
     Next(steps::Next),
     Back(steps::Back),
     Commit(steps::Commit),
+    Rejoin(rejoin::Args),
 }
 
 /// Runs the subcommand.
@@ -54,5 +57,6 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         Subcommand::Next(args) => steps::next(args),
         Subcommand::Back(args) => steps::back(args),
         Subcommand::Commit(args) => steps::commit(args),
+        Subcommand::Rejoin(args) => rejoin::run(args),
     }
 }

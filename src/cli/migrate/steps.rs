@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, Patch, Preconditions};
 use serde_json::{Value, json};
 
 use super::check::failures;
-use super::look::{Look, gate_lines, note, object};
+use super::look::{Look, Reached, note};
 use crate::cli::acts::{patch_params, within};
 use crate::cli::answers::{Live, Source, Verdict, block_on, fields};
 use crate::cli::object as names;
@@ -23,7 +23,7 @@ use crate::controller::client::Clients;
 use crate::model::names::{NodeName, PodName, Uid, ten_of};
 use crate::model::node::{self as read, HOLD_GROWTH};
 use crate::publisher::ipam_mode::IpamMode;
-use crate::view::moving::{Direction, Gate, Move, State, Step, next_step};
+use crate::view::moving::{Direction, Move, State, Step};
 
 /// The pause between two looks at a node that changes.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -200,33 +200,6 @@ fn nearest(found: &[Move], n_most: usize) -> Vec<NodeName> {
         .collect()
 }
 
-/// The state of a node, and its next step.
-struct Reached {
-    found: Move,
-    step: Step,
-    gates: Vec<Gate>,
-    look: Look,
-}
-
-impl Reached {
-    fn is_open(&self) -> bool {
-        self.gates.iter().all(Gate::is_open)
-    }
-
-    /// The state of the node, the gates of its next step, and its commands.
-    fn lines(&self, cilium_namespace: &str) -> Vec<Line> {
-        let found = &self.found;
-        let title = format!("{}: {}, next: {}", found.node, found.state.as_str(), self.step.in_words());
-        let mut lines = vec![Line::from(title).below(2)];
-        lines.extend(gate_lines(&self.gates));
-        if self.is_open() {
-            let commands = self.step.commands(&found.node, cilium_namespace);
-            lines.extend(commands.into_iter().map(|command| Line::from(format!("  {command}"))));
-        }
-        lines
-    }
-}
-
 impl Consent {
     /// The steps of these nodes: printed, or made one node after the other.
     async fn walk(&self, nodes: &[NodeName], direction: Direction) -> anyhow::Result<Verdict> {
@@ -247,18 +220,15 @@ impl Consent {
             let reached = if self.yes {
                 self.make_steps(node, direction).await?
             } else {
-                self.look_at(node, direction).await?
+                self.look_at(node, direction).await?.1
             };
             let is_done = match reached.step {
-                Step::Rest | Step::Commit => true,
+                Step::Rest | Step::Commit | Step::Rejoin(_) => true,
                 Step::Label(_) | Step::Restart(..) | Step::Await(_) => !self.yes,
                 Step::Act(_) => false,
             };
             lines.extend(reached.lines(&self.cluster.access.cilium_namespace));
-            let mut object = object(&reached.found, &reached.step, &reached.gates);
-            object["commands"] =
-                Value::from(reached.step.commands(node, &self.cluster.access.cilium_namespace));
-            objects.push(object);
+            objects.push(reached.object(&self.cluster.access.cilium_namespace));
             if !is_done || !reached.is_open() {
                 verdict = Verdict::Found;
                 if self.yes {
@@ -271,14 +241,17 @@ impl Consent {
         Ok(verdict)
     }
 
-    async fn look_at(&self, name: &NodeName, direction: Direction) -> anyhow::Result<Reached> {
+    async fn look_at(&self, name: &NodeName, direction: Direction) -> anyhow::Result<(Look, Reached)> {
         let look = Look::at(&self.cluster, Some(&[name.clone()].into())).await?;
-        let world = &look.listed.world;
-        let Some(node) = world.node(name) else { bail!("Node {name} does not exist: kubectl get nodes") };
-        let moves = look.moves()?;
-        let found = moves.of_node(node, &look.pods);
-        let (step, gates) = next_step(&moves, node, &found, direction);
-        Ok(Reached { found, step, gates, look })
+        let Some(node) = look.listed.world.node(name) else {
+            bail!("Node {name} does not exist: kubectl get nodes")
+        };
+        let found = look.moves()?.of_node(node, &look.pods);
+        let rejoined = |name: &NodeName| {
+            look.listed.rejoined(std::slice::from_ref(name)).remove(name).unwrap_or_default()
+        };
+        let reached = Reached::of(&look, found, direction, rejoined)?.context("the Node was listed")?;
+        Ok((look, reached))
     }
 
     /// Makes steps until none is left that a person makes, a gate is closed, or the time is over.
@@ -286,14 +259,14 @@ impl Consent {
         let began = tokio::time::Instant::now();
         let mut noted = String::new();
         loop {
-            let next = self.look_at(node, direction).await?;
+            let (look, next) = self.look_at(node, direction).await?;
             let now = format!("{}, {}", next.found.state.as_str(), next.step.in_words());
             if now != noted {
                 note(node, &now);
                 noted = now;
             }
-            let clients = clients(&next.look.listed.live)?;
-            let object = next.look.listed.world.node(node).context("it was listed")?;
+            let clients = clients(&look.listed.live)?;
+            let object = look.listed.world.node(node).context("it was listed")?;
             match &next.step {
                 _ if !next.is_open() && !matches!(next.step, Step::Await(_)) => return Ok(next),
                 // Also a write that other writers overtake again and again.
@@ -305,7 +278,7 @@ impl Consent {
                 Step::Commit if direction == Direction::Back => {
                     patch(clients, object, json!({"annotations": {HOLD_GROWTH: null}})).await?;
                 }
-                Step::Rest | Step::Commit | Step::Act(_) => return Ok(next),
+                Step::Rest | Step::Commit | Step::Rejoin(_) | Step::Act(_) => return Ok(next),
                 Step::Label(change) => {
                     let metadata = json!({
                         "labels": {change.key.as_str(): change.value}, "annotations": {HOLD_GROWTH: ""},

@@ -10,7 +10,9 @@ use crate::model::node::{HOLD_GROWTH, Node};
 use crate::model::node_config::Relabelling;
 use crate::net::cidr::Cidr;
 use crate::publisher::ipam_mode::IpamMode;
-use crate::publisher::support::Support;
+use crate::publisher::support::{Reclaiming, Support};
+use crate::view::departures::departures_of;
+use crate::view::rejoin::{Rejoin, rejoins};
 
 /// A fact that must hold before a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub enum Step {
     Await(&'static str),
     /// No longer hold the growth of the node.
     Commit,
+    /// Boot the machine with an empty CiliumNode, so that a first block can leave.
+    Rejoin(Rejoin),
     /// Find the cause, and remove it.
     Act(String),
 }
@@ -67,6 +71,7 @@ impl Step {
             Self::Restart(pod, _) => format!("delete Pod {pod}"),
             Self::Await(what) => format!("wait: {what}"),
             Self::Commit => "commit".to_owned(),
+            Self::Rejoin(rejoin) => format!("rejoin, so that {} leaves", ten_of(&rejoin.blocks)),
             Self::Act(what) => what.clone(),
         }
     }
@@ -84,7 +89,22 @@ impl Step {
                 format!("kubectl -n {cilium_namespace} delete pod {pod}"),
             ],
             Self::Commit => vec![format!("kubectl annotate node {node} {HOLD_GROWTH}-")],
+            Self::Rejoin(rejoin) => rejoin.commands(),
             Self::Rest | Self::Await(_) | Self::Act(_) => Vec::new(),
+        }
+    }
+
+    /// The cost of the step, a sentence each. Of the other steps the gates have it.
+    #[must_use]
+    pub fn costs(&self) -> Vec<String> {
+        match self {
+            Self::Rejoin(rejoin) => rejoin.costs(),
+            Self::Rest
+            | Self::Label(_)
+            | Self::Restart(..)
+            | Self::Await(_)
+            | Self::Commit
+            | Self::Act(_) => Vec::new(),
         }
     }
 }
@@ -121,7 +141,10 @@ impl Gates<'_> {
                 self.labelled(vec![self.map(), self.claims(), self.pods(), self.agent()])
             }
             (State::New, _) => (Step::Await("the node gets its first block"), Vec::new()),
-            (State::Committed, _) => (Step::Rest, Vec::new()),
+            (State::Committed, _) => match self.rejoin() {
+                Some(rejoin) => (Step::Rejoin(rejoin), vec![self.consent(), self.thaw(), self.reclaim()]),
+                None => (Step::Rest, Vec::new()),
+            },
             (State::Moved, _) => (Step::Commit, Vec::new()),
             (State::Claimed, Ok(IpamMode::Crd)) => (
                 Step::Await("the controller writes the addresses of its blocks onto its CiliumNode"),
@@ -189,6 +212,11 @@ impl Gates<'_> {
             (Ok(_), Runs::Since, _) => (Step::Commit, Vec::new()),
             (Ok(_), ..) => (Step::Rest, Vec::new()),
         }
+    }
+
+    fn rejoin(&self) -> Option<Rejoin> {
+        let world = self.moves.world;
+        rejoins(world, &departures_of(world, &self.node.name)).pop()
     }
 
     fn gate(
@@ -305,6 +333,25 @@ impl Gates<'_> {
             } else {
                 (self.found.agent.clone(), "Repair the agent first.".to_owned())
             }
+        })
+    }
+
+    /// Whether its agent can give blocks back. The agent need not run: a rejoin stops it.
+    fn consent(&self) -> Gate {
+        let (support, release) = self.moves.world.support(&self.node.name);
+        let is_open = release.is_none() || support.reclaiming() != Reclaiming::Never;
+        Self::gate("agent", is_open, format!("Cilium {}", self.found.agent), || {
+            (
+                format!("Cilium {} is too old to give a block back", self.found.agent),
+                "Upgrade Cilium to 1.14.2 or newer.".to_owned(),
+            )
+        })
+    }
+
+    fn reclaim(&self) -> Gate {
+        let is_open = !self.moves.world.freeze().is_on(Switch::Reclaim);
+        Self::gate("reclaim", is_open, "reclaim is not frozen".to_owned(), || {
+            ("reclaim is frozen".to_owned(), "`cilium-node-ipam unfreeze --reclaim` first.".to_owned())
         })
     }
 
