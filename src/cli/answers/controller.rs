@@ -136,6 +136,20 @@ impl Controller {
     }
 }
 
+/// Why no replica leads, if the Lease of the controller shows that. A process without an election has no Lease.
+pub(in crate::cli) async fn why_unled(listed: &Listed, access: &Access) -> Option<String> {
+    let lease = listed.lease.as_ref().ok()?.as_ref()?;
+    let (_, why, is_led) = of_lease(lease, listed.now.wall);
+    if is_led {
+        return None;
+    }
+    let replicas = match &listed.live {
+        Live::Cluster(clients) => read_replicas(clients, &access.namespace).await,
+        Live::Files { replicas, .. } => *replicas,
+    };
+    replicas.is_none_or(|replicas| replicas.election == Election::On).then_some(why)
+}
+
 /// The Pods of the controller. It may also run outside of the cluster, so none are no problem.
 async fn read_replicas(clients: &Clients, namespace: &str) -> Option<Replicas> {
     let api: Api<Pod> = Api::namespaced(clients.reads.clone(), namespace);

@@ -5,7 +5,7 @@
 
 pub(in crate::cli) mod around;
 pub mod check;
-mod controller;
+pub(in crate::cli) mod controller;
 pub(in crate::cli) mod files;
 mod follow;
 mod lease;

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
+use crate::cli::answers::controller::why_unled;
 use crate::cli::answers::{Listed, Source, pods};
+use crate::cli::program::program;
 use crate::cli::screen::{self, FINE, Line, PLAIN, WRONG};
 use crate::model::names::{NodeName, ten_of};
 use crate::net::cidr::Cidr;
@@ -17,6 +19,8 @@ use crate::world::World;
 pub(super) struct Look {
     pub(super) listed: Listed,
     pub(super) pods: PodsByNode,
+    /// Why no replica of the controller leads, if that is known.
+    unled: Option<String>,
 }
 
 impl Look {
@@ -24,7 +28,8 @@ impl Look {
     pub(super) async fn at(source: &Source, nodes: Option<&BTreeSet<NodeName>>) -> anyhow::Result<Self> {
         let listed = source.list().await?;
         let pods = pods::by_node(&listed.live, nodes).await?;
-        Ok(Self { listed, pods })
+        let unled = why_unled(&listed, &source.access).await;
+        Ok(Self { listed, pods, unled })
     }
 
     pub(super) fn moves(&self) -> anyhow::Result<Moves<'_>> {
@@ -49,6 +54,9 @@ impl Reached {
     ) -> anyhow::Result<Option<Self>> {
         let Some(node) = look.listed.world.node(&found.node) else { return Ok(None) };
         let (step, mut gates) = next_step(&look.moves()?, node, &found, direction);
+        if direction == Direction::Forth && step.needs_controller() {
+            gates.push(controller(look.unled.as_ref()));
+        }
         if let Step::Rejoin(rejoin) = &step {
             gates.push(replacement(&look.listed.world, rejoin, &rejoined(&rejoin.node)));
         }
@@ -79,6 +87,18 @@ impl Reached {
         object["commands"] = self.step.commands(&self.found.node, cilium_namespace).into();
         object["costs"] = self.step.costs().into();
         object
+    }
+}
+
+/// The gate of a step that the controller continues.
+fn controller(unled: Option<&String>) -> Gate {
+    match unled {
+        None => Gate { name: "controller", text: "no sign that it is away".to_owned(), remedy: None },
+        Some(why) => Gate {
+            name: "controller",
+            text: why.clone(),
+            remedy: Some(format!("`{} status` says why; without it the node gets no addresses.", program())),
+        },
     }
 }
 

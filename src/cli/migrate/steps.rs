@@ -241,8 +241,9 @@ impl Consent {
         Ok(verdict)
     }
 
-    async fn look_at(&self, name: &NodeName, direction: Direction) -> anyhow::Result<(Look, Reached)> {
-        let look = Look::at(&self.cluster, Some(&[name.clone()].into())).await?;
+    async fn look_at(&self, name: &NodeName, direction: Direction) -> anyhow::Result<(Box<Look>, Reached)> {
+        // A future of every step would have it otherwise.
+        let look = Box::new(Box::pin(Look::at(&self.cluster, Some(&[name.clone()].into()))).await?);
         let Some(node) = look.listed.world.node(name) else {
             bail!("Node {name} does not exist: kubectl get nodes")
         };
@@ -260,7 +261,10 @@ impl Consent {
         let mut noted = String::new();
         loop {
             let (look, next) = self.look_at(node, direction).await?;
-            let now = format!("{}, {}", next.found.state.as_str(), next.step.in_words());
+            let closed = next.gates.iter().filter(|gate| !gate.is_open());
+            let closed: Vec<String> = closed.map(|gate| format!("; {}: {}", gate.name, gate.text)).collect();
+            let closed = closed.concat();
+            let now = format!("{}, {}{closed}", next.found.state.as_str(), next.step.in_words());
             if now != noted {
                 note(node, &now);
                 noted = now;

@@ -94,6 +94,16 @@ impl Step {
         }
     }
 
+    /// Whether the step, or the one after it, is made by the controller.
+    #[must_use]
+    pub fn needs_controller(&self) -> bool {
+        match self {
+            Self::Label(_) | Self::Rejoin(_) => true,
+            Self::Await(what) => [FIRST_BLOCK, ADDRESSES].contains(what),
+            Self::Rest | Self::Restart(..) | Self::Commit | Self::Act(_) => false,
+        }
+    }
+
     /// The cost of the step, a sentence each. Of the other steps the gates have it.
     #[must_use]
     pub fn costs(&self) -> Vec<String> {
@@ -119,6 +129,10 @@ pub fn next_step(moves: &Moves<'_>, node: &Node, found: &Move, direction: Direct
     }
 }
 
+/// The waits for the controller.
+const FIRST_BLOCK: &str = "the node gets its first block";
+const ADDRESSES: &str = "the controller writes the addresses of its blocks onto its CiliumNode";
+
 /// The step with a node that would lose pods by a restart of its agent.
 const DO_NOT_RESTART: &str = "its agent must not restart: pods would lose their network";
 
@@ -140,16 +154,13 @@ impl Gates<'_> {
             (State::Blocked, Ok(_)) => {
                 self.labelled(vec![self.map(), self.claims(), self.pods(), self.agent()])
             }
-            (State::New, _) => (Step::Await("the node gets its first block"), Vec::new()),
+            (State::New, _) => (Step::Await(FIRST_BLOCK), Vec::new()),
             (State::Committed, _) => match self.rejoin() {
                 Some(rejoin) => (Step::Rejoin(rejoin), vec![self.consent(), self.thaw(), self.reclaim()]),
                 None => (Step::Rest, Vec::new()),
             },
             (State::Moved, _) => (Step::Commit, Vec::new()),
-            (State::Claimed, Ok(IpamMode::Crd)) => (
-                Step::Await("the controller writes the addresses of its blocks onto its CiliumNode"),
-                vec![self.thaw()],
-            ),
+            (State::Claimed, Ok(IpamMode::Crd)) => (Step::Await(ADDRESSES), vec![self.thaw()]),
             (State::Foreign, Ok(IpamMode::Crd)) => (
                 Step::Act("set the former mode again, and make claims of its blocks".to_owned()),
                 vec![self.claims()],
