@@ -7,8 +7,8 @@
 use anyhow::{Context as _, Result, ensure};
 
 use self::daemons::{
-    CLUSTER_POOL, CRD, FOR_CRD, KUBERNETES, NODES, configure, expect, restarts_by_chance, run_while, says,
-    served_before, start_pod,
+    CLUSTER_POOL, CRD, FOR_CRD, KUBERNETES, NODES, Ranges, configure, expect, restarts_by_chance, run_while,
+    says, served_before, start_pod,
 };
 use crate::migration::{set_ipam, wait_passive};
 use crate::multi_pool::SLOW;
@@ -23,8 +23,11 @@ use crate::support::objects::PoolSpec;
 use crate::support::preparation::KUBERNETES_MODE;
 use crate::support::rig::under_oracle;
 
+mod accidents;
 mod daemons;
 mod rejoin;
+
+const NARROW: Ranges = Ranges { mask_v4: "27", mask_v6: "123" };
 
 /// A drain asks the agent for its use, and the test waits for the answer.
 const FLAGS: &[&str] = &["--min-write-interval", "0s", "--usage-query-interval", "5s"];
@@ -51,7 +54,7 @@ async fn moves(from: &'static str, release: Release) -> Result<()> {
             let apply = ["apply", "--server-side", "--force-conflicts", "-f", KUBERNETES_MODE];
             kubectl(&rig.control_plane, &apply).await?;
         }
-        let mut daemons = served_before(rig, from, release).await?;
+        let mut daemons = served_before(rig, from, release, NARROW).await?;
         says(&expect(rig, &["migrate", "status"], 0).await?, "3 nodes: 3 Foreign")?;
 
         let folder = tempfile::tempdir()?;
@@ -86,6 +89,10 @@ async fn moves(from: &'static str, release: Release) -> Result<()> {
         let next = ["migrate", "next", "a", "--yes", "--timeout", "150s"];
         let back = ["migrate", "back", "a", "--yes", "--timeout", "150s"];
         for (command, state) in [(next, "a: Moved"), (back, "a: Claimed"), (next, "a: Moved")] {
+            if state == "a: Moved" {
+                // The use of the second move must differ from that of the first.
+                start_pod(rig, &daemons, "a", &format!("a-of-{}", daemons["a"].n_pods)).await?;
+            }
             let said = run_while(rig, &mut daemons, &command, &["a"]).await?;
             ensure!(said.code == Some(0) && said.text.contains(state), "{}{}", said.text, said.errors);
         }
@@ -100,6 +107,7 @@ async fn moves(from: &'static str, release: Release) -> Result<()> {
         let next = ["migrate", "next", "c", "--yes", "--timeout", "150s"];
         let back = ["migrate", "back", "c", "--yes", "--timeout", "150s"];
         for (command, state) in [(back, "c: Claimed"), (next, "c: Moved")] {
+            start_pod(rig, &daemons, "c", &format!("c-of-{}", daemons["c"].n_pods)).await?;
             let said = run_while(rig, &mut daemons, &command, &["c"]).await?;
             ensure!(said.code == Some(0) && said.text.contains(state), "{}{}", said.text, said.errors);
         }

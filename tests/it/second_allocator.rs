@@ -76,7 +76,7 @@ fn lie_in(cidrs: &BTreeSet<String>, range: &str) -> bool {
 }
 
 /// Removes a sign as `docs/how-to/take-over-from-cilium-operator.md` and the finding say.
-async fn remove_sign(rig: &Rig, node: &str) -> Result<()> {
+pub(crate) async fn remove_sign(rig: &Rig, node: &str) -> Result<()> {
     let names = r#"{"metadata":{"managedFields":[{}]}}"#;
     kubectl(&rig.control_plane, &["patch", "ciliumnode", node, "--type=merge", "-p", names]).await?;
     let status = ["patch", "ciliumnode", node, "--subresource=status", "--type=merge", "-p"];

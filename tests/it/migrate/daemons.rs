@@ -27,13 +27,32 @@ pub(super) const KUBERNETES: &str = "kubernetes";
 pub(super) const CRD: &str = "crd";
 pub(super) const NODES: [&str; 3] = ["a", "b", "c"];
 
-/// The ranges of the operator, as flags and as `cilium-config` has them.
-pub(super) const RANGES: [(&str, &str); 4] = [
-    ("cluster-pool-ipv4-cidr", "10.9.0.0/16"),
-    ("cluster-pool-ipv4-mask-size", "27"),
-    ("cluster-pool-ipv6-cidr", "fd00:9::/112"),
-    ("cluster-pool-ipv6-mask-size", "123"),
-];
+/// The ranges of the operator, and the lengths of the blocks that it cuts out of them.
+#[derive(Clone, Copy)]
+pub(super) struct Ranges {
+    pub(super) mask_v4: &'static str,
+    pub(super) mask_v6: &'static str,
+}
+
+impl Ranges {
+    /// As `cilium-config` has them.
+    fn config(self) -> [(&'static str, &'static str); 4] {
+        [
+            ("cluster-pool-ipv4-cidr", "10.9.0.0/16"),
+            ("cluster-pool-ipv4-mask-size", self.mask_v4),
+            ("cluster-pool-ipv6-cidr", "fd00:9::/112"),
+            ("cluster-pool-ipv6-mask-size", self.mask_v6),
+        ]
+    }
+
+    /// Starts the allocator of the operator.
+    pub(super) async fn operator(self, rig: &Rig) -> Result<CiliumOperator> {
+        let flags: Vec<String> =
+            self.config().iter().flat_map(|(key, value)| [format!("--{key}"), (*value).to_owned()]).collect();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        CiliumOperator::start(rig, CLUSTER_POOL, &flags).await
+    }
+}
 
 /// The settings of Cilium with which agents can run in the mode crd.
 pub(super) const FOR_CRD: [(&str, &str); 6] = [
@@ -146,14 +165,16 @@ pub(super) async fn configure(rig: &Rig, data: BTreeMap<&str, &str>) -> Result<(
 }
 
 /// Nodes with blocks of another allocator, agents in the mode of that allocator, and pods.
-pub(super) async fn served_before(rig: &Rig, from: &'static str, release: Release) -> Result<Daemons> {
+pub(super) async fn served_before(
+    rig: &Rig,
+    from: &'static str,
+    release: Release,
+    ranges: Ranges,
+) -> Result<Daemons> {
     set_ipam(rig, from).await?;
-    configure(rig, RANGES.into()).await?;
-    let flags: Vec<String> =
-        RANGES.iter().flat_map(|(key, value)| [format!("--{key}"), (*value).to_owned()]).collect();
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    configure(rig, ranges.config().into()).await?;
     let operator = match from {
-        CLUSTER_POOL => Some(CiliumOperator::start(rig, CLUSTER_POOL, &flags).await?),
+        CLUSTER_POOL => Some(ranges.operator(rig).await?),
         _ => None,
     };
     let mut daemons = Daemons::new();
