@@ -47,7 +47,7 @@ use crd::Crd;
 use ipam_mode::IpamMode;
 use multi_pool::MultiPool;
 use static_mode::{ClusterPool, Kubernetes, Static};
-pub use unclaimed::{own_addresses_on, unclaimed_on};
+pub use unclaimed::{own_addresses_on, unclaimed_on, use_mark};
 
 /// How the blocks of nodes reach Cilium's agents.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -224,7 +224,7 @@ impl Consent {
             };
             let is_done = match reached.step {
                 Step::Rest | Step::Commit | Step::Rejoin(_) => true,
-                Step::Label(_) | Step::Restart(..) | Step::Await(_) => !self.yes,
+                Step::Label(..) | Step::Restart(..) | Step::Await(_) => !self.yes,
                 Step::Act(_) => false,
             };
             lines.extend(reached.lines(&self.cluster.access.cilium_namespace));
@@ -274,7 +274,7 @@ impl Consent {
             match &next.step {
                 _ if !next.is_open() && !matches!(next.step, Step::Await(_)) => return Ok(next),
                 // Also a write that other writers overtake again and again.
-                Step::Await(_) | Step::Label(_) | Step::Restart(..) if began.elapsed() >= self.timeout => {
+                Step::Await(_) | Step::Label(..) | Step::Restart(..) if began.elapsed() >= self.timeout => {
                     return Ok(next);
                 }
                 Step::Await(_) => {}
@@ -283,18 +283,22 @@ impl Consent {
                     patch(clients, object, json!({"annotations": {HOLD_GROWTH: null}})).await?;
                 }
                 Step::Rest | Step::Commit | Step::Rejoin(_) | Step::Act(_) => return Ok(next),
-                Step::Label(change) => {
+                Step::Label(change, before) => {
                     let metadata = json!({
-                        "labels": {change.key.as_str(): change.value}, "annotations": {HOLD_GROWTH: ""},
+                        "labels": {change.key.as_str(): change.value},
+                        "annotations": {HOLD_GROWTH: before.to_string()},
                     });
                     patch(clients, object, metadata).await?;
                 }
-                Step::Restart(pod, uid) => {
-                    let hold = json!({"annotations": {HOLD_GROWTH: uid.as_str()}});
+                Step::Restart(pod, before) => {
+                    let hold = before.to_string();
+                    let namespace = &self.cluster.access.cilium_namespace;
                     // The gates are read again behind the write.
-                    if object.growth_hold.as_deref() != Some(uid.as_str()) {
-                        patch(clients, object, hold).await?;
-                    } else if delete_agent(clients, &self.cluster.access.cilium_namespace, pod, uid).await? {
+                    if object.growth_hold.as_ref() != Some(&hold) {
+                        patch(clients, object, json!({"annotations": {HOLD_GROWTH: hold}})).await?;
+                    } else if let Some(uid) = &before.pod
+                        && delete_agent(clients, namespace, pod, uid).await?
+                    {
                         self.until_gone(node, uid, began).await?;
                     }
                 }

@@ -77,6 +77,39 @@ fn a_node_moves_step_by_step() {
     assert_eq!(forth(&cluster, &pod), "Committed: -");
 }
 
+/// It has moved before, and its pods are the same as then. Only a change of the use is the work of the new Pod.
+#[test]
+fn the_use_that_an_earlier_move_left_proves_nothing() {
+    let pod = pods(&["10.0.0.3"]);
+    // The value of the annotation in the first command of the next step.
+    let hold = |cluster: &Cluster| {
+        let moves = Moves::of(&cluster.world).unwrap();
+        let node = cluster.world.node(&"a".into()).unwrap();
+        let found = moves.of_node(node, &Ok(pods(&["10.0.0.3"])));
+        let (step, _) = next_step(&moves, node, &found, Direction::Forth);
+        let commands = step.commands(&"a".into(), "kube-system");
+        commands[0].rsplit_once('=').unwrap().1.to_owned()
+    };
+    let used = "used=10.0.0.0/29";
+    let mut cluster = cluster(&format!("node a 1\nciliumnode a @90 10.0.0.0/28 {used}\n{BLOCK}\n{AGENT}"));
+    assert_eq!(forth(&cluster, &pod), "Claimed: label zone=z");
+    cluster.observe(&format!("node a 1 zone=z holds={} @94", hold(&cluster)));
+    // The addresses of the first move are still there.
+    assert_eq!(forth(&cluster, &pod), "Prepared: delete Pod cilium-a");
+    cluster.observe(&format!("node a 1 zone=z holds={} @96", hold(&cluster)));
+    assert_eq!(forth(&cluster, &pod), "Prepared: delete Pod cilium-a");
+    let next = "agent a 1.20.2 named=cilium-next";
+    cluster.observe_agents(AgentNews::Listed(vec![lines::agent(next)]));
+    let waits =
+        "Prepared: wait: its agent reports its use, which was there before: the next pod there changes it";
+    assert_eq!(forth(&cluster, &pod), waits);
+    cluster.observe("ciliumnode a @97 10.0.0.0/28 used=10.0.0.0/28");
+    assert_eq!(forth(&cluster, &pod), "Moved: commit");
+    // The annotation of an earlier version names the Pod alone.
+    cluster.observe("node a 1 zone=z holds=uid-cilium-a @98");
+    assert_eq!(forth(&cluster, &pod), "Moved: commit");
+}
+
 #[test]
 fn a_node_goes_back_while_its_pods_are_in_its_first_block() {
     let moved = format!(

@@ -1,11 +1,11 @@
 //! The next step of a node that moves, and its gates: the facts that must hold before it.
 
-use super::{Move, Moves, Runs, State};
+use super::{Before, Move, Moves, Runs, State};
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::freeze::Switch;
 use crate::model::installation::Seen;
-use crate::model::names::{NodeName, PodName, Uid, ten_of};
+use crate::model::names::{NodeName, PodName, ten_of};
 use crate::model::node::{HOLD_GROWTH, Node};
 use crate::model::node_config::Relabelling;
 use crate::net::cidr::Cidr;
@@ -39,9 +39,9 @@ pub enum Step {
     /// Nothing.
     Rest,
     /// Change a label, and hold the growth of the node.
-    Label(Relabelling),
+    Label(Relabelling, Before),
     /// Delete the Pod of the agent.
-    Restart(PodName, Uid),
+    Restart(PodName, Before),
     /// Wait until this has happened.
     Await(&'static str),
     /// No longer hold the growth of the node.
@@ -67,7 +67,7 @@ impl Step {
     pub fn in_words(&self) -> String {
         match self {
             Self::Rest => "-".to_owned(),
-            Self::Label(change) => format!("label {change}"),
+            Self::Label(change, _) => format!("label {change}"),
             Self::Restart(pod, _) => format!("delete Pod {pod}"),
             Self::Await(what) => format!("wait: {what}"),
             Self::Commit => "commit".to_owned(),
@@ -80,12 +80,12 @@ impl Step {
     #[must_use]
     pub fn commands(&self, node: &NodeName, cilium_namespace: &str) -> Vec<String> {
         match self {
-            Self::Label(change) => vec![
-                format!("kubectl annotate node {node} --overwrite {HOLD_GROWTH}="),
+            Self::Label(change, before) => vec![
+                format!("kubectl annotate node {node} --overwrite {HOLD_GROWTH}={before}"),
                 format!("kubectl label node {node} --overwrite {change}"),
             ],
-            Self::Restart(pod, uid) => vec![
-                format!("kubectl annotate node {node} --overwrite {HOLD_GROWTH}={uid}"),
+            Self::Restart(pod, before) => vec![
+                format!("kubectl annotate node {node} --overwrite {HOLD_GROWTH}={before}"),
                 format!("kubectl -n {cilium_namespace} delete pod {pod}"),
             ],
             Self::Commit => vec![format!("kubectl annotate node {node} {HOLD_GROWTH}-")],
@@ -98,7 +98,7 @@ impl Step {
     #[must_use]
     pub fn needs_controller(&self) -> bool {
         match self {
-            Self::Label(_) | Self::Rejoin(_) => true,
+            Self::Label(..) | Self::Rejoin(_) => true,
             Self::Await(what) => [FIRST_BLOCK, ADDRESSES].contains(what),
             Self::Rest | Self::Restart(..) | Self::Commit | Self::Act(_) => false,
         }
@@ -110,7 +110,7 @@ impl Step {
         match self {
             Self::Rejoin(rejoin) => rejoin.costs(),
             Self::Rest
-            | Self::Label(_)
+            | Self::Label(..)
             | Self::Restart(..)
             | Self::Await(_)
             | Self::Commit
@@ -175,11 +175,18 @@ impl Gates<'_> {
                 self.thaw(),
             ]),
             (State::Prepared, _) => match (found.runs, found.agent_pods.first()) {
+                (Runs::Since, _) if found.use_is_old() => (
+                    Step::Await(
+                        "its agent reports its use, which was there before: the next pod there changes it",
+                    ),
+                    Vec::new(),
+                ),
                 (Runs::Since, _) => (Step::Await("its agent reports its use"), Vec::new()),
                 (Runs::Nothing, _) | (_, None) => (Step::Await("its agent starts"), Vec::new()),
                 (Runs::Before | Runs::Unnamed | Runs::Unknown, Some((pod, uid))) => {
                     let gates = vec![self.map(), self.pods(), self.own(), self.agent(), self.drains()];
-                    (Step::Restart(pod.clone(), uid.clone()), gates)
+                    let before = Before { pod: Some(uid.clone()), used: found.used_before };
+                    (Step::Restart(pod.clone(), before), gates)
                 }
             },
         }
@@ -189,8 +196,11 @@ impl Gates<'_> {
     fn labelled(&self, mut gates: Vec<Gate>) -> (Step, Vec<Gate>) {
         let wanted = self.moves.world.relabelling(self.node, |mode| mode == IpamMode::Crd);
         gates.push(Self::label(wanted.is_some()));
-        let step = wanted
-            .map_or_else(|| Step::Act("create a CiliumNodeConfig with `ipam: crd`".to_owned()), Step::Label);
+        let before = Before { pod: None, used: self.found.used };
+        let step = match wanted {
+            Some(change) => Step::Label(change, before),
+            None => Step::Act("create a CiliumNodeConfig with `ipam: crd`".to_owned()),
+        };
         (step, gates)
     }
 
@@ -205,14 +215,15 @@ impl Gates<'_> {
                 let wanted = self.moves.world.relabelling(self.node, is_former);
                 let gates =
                     vec![self.returning(), self.further(), self.drains(), Self::label(wanted.is_some())];
-                let step = wanted.map_or_else(
-                    || Step::Act("create a CiliumNodeConfig with the former mode".to_owned()),
-                    Step::Label,
-                );
+                let step = match wanted {
+                    Some(change) => Step::Label(change, Before::default()),
+                    None => Step::Act("create a CiliumNodeConfig with the former mode".to_owned()),
+                };
                 (step, gates)
             }
             (Ok(_), Runs::Before | Runs::Unnamed, Some((pod, uid))) => {
-                (Step::Restart(pod.clone(), uid.clone()), vec![self.restart(), self.further()])
+                let before = Before { pod: Some(uid.clone()), used: None };
+                (Step::Restart(pod.clone(), before), vec![self.restart(), self.further()])
             }
             (Ok(_), Runs::Nothing | Runs::Before | Runs::Unnamed, _) if found.is_held => {
                 (Step::Await("its agent starts"), Vec::new())

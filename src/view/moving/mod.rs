@@ -5,6 +5,7 @@
 //! the annotation [`HOLD_GROWTH`](crate::model::node::HOLD_GROWTH) names the Pod that started before the change.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use crate::model::agent::AgentPod;
@@ -67,6 +68,30 @@ pub enum Runs {
     Nothing,
 }
 
+/// The state before the mode of a node changed, as the annotation keeps it: `[POD][/USE]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Before {
+    /// The Pod of the agent, if it is named already.
+    pub pod: Option<Uid>,
+    /// The mark of the use on the CiliumNode: an earlier move has left it there.
+    pub used: Option<u64>,
+}
+
+impl Before {
+    fn parse(text: &str) -> Self {
+        let (pod, used) = text.split_once('/').map_or((text, None), |(pod, used)| (pod, Some(used)));
+        let used = used.and_then(|used| u64::from_str_radix(used, 16).ok());
+        Self { pod: (!pod.is_empty()).then(|| pod.into()), used }
+    }
+}
+
+impl fmt::Display for Before {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pod.iter().try_for_each(|pod| write!(f, "{pod}"))?;
+        self.used.iter().try_for_each(|used| write!(f, "/{used:016x}"))
+    }
+}
+
 /// The signs of an agent in the mode crd on a CiliumNode. The use that an earlier Pod of the agent has reported remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Proof {
@@ -97,6 +122,10 @@ pub struct Move {
     pub agent: String,
     /// Which Pod of the agent runs.
     pub runs: Runs,
+    /// The mark of the use that is on its CiliumNode.
+    pub used: Option<u64>,
+    /// The mark of the use that was there before its mode changed. The same use proves nothing about the present agent.
+    pub used_before: Option<u64>,
     /// The Pods of its agent.
     pub agent_pods: Vec<(PodName, Uid)>,
     /// The pods that lose their network if the agent restarts now; why its Pods are not known.
@@ -196,13 +225,17 @@ impl<'a> Moves<'a> {
             claims.iter().map(|claim| claim.cidr).filter(|block| !first.contains(block)).collect();
         let carrier = cilium_node.map(Carrier::CiliumNode);
         let n_used = |block: &Cidr| carrier.map_or(0, |carrier| self.crd.n_used_in(carrier, *block));
+        let before = node.growth_hold.as_deref().map(Before::parse);
+        let used = cilium_node.and_then(publisher::use_mark);
         let mut found = Move {
+            used,
+            used_before: before.as_ref().and_then(|before| before.used),
             node: name.clone(),
             state: State::New,
             blocks: claims.iter().map(|claim| claim.cidr).collect(),
             pods: outside.map(counted),
             agent,
-            runs: runs(node, &agents),
+            runs: runs(before.as_ref(), &agents),
             agent_pods: agents.iter().map(|pod| (pod.name.clone(), pod.uid.clone())).collect(),
             lost_at_restart: names(&|address| self.survives_restart(node, address)),
             lost_on_return: names(&|address| mode != Ok(IpamMode::Crd) || is_in_first(&first, address)),
@@ -219,7 +252,8 @@ impl<'a> Moves<'a> {
             unclaimed,
         };
         let proof = cilium_node.map_or(Proof::None, |found| self.proof(found, pods.ok()));
-        found.state = found.state(if world.agent_on(name).is_ok() { proof } else { proof.min(Proof::Use) });
+        let is_of_this_start = world.agent_on(name).is_ok() && !found.use_is_old();
+        found.state = found.state(if is_of_this_start { proof } else { proof.min(Proof::Use) });
         found
     }
 
@@ -288,13 +322,13 @@ fn is_in_first(cidrs: &[Cidr], address: IpAddr) -> bool {
     cidrs.iter().find(|cidr| cidr.family() == family).is_some_and(|first| first.contains(address))
 }
 
-fn runs(node: &Node, agents: &[&AgentPod]) -> Runs {
-    match node.growth_hold.as_deref() {
+fn runs(before: Option<&Before>, agents: &[&AgentPod]) -> Runs {
+    match before.map(|before| &before.pod) {
         _ if agents.is_empty() => Runs::Nothing,
         None => Runs::Unknown,
-        Some("") => Runs::Unnamed,
-        Some(before) if agents.iter().any(|pod| pod.uid.as_str() == before) => Runs::Before,
-        Some(_) => Runs::Since,
+        Some(None) => Runs::Unnamed,
+        Some(Some(before)) if agents.iter().any(|pod| pod.uid == *before) => Runs::Before,
+        Some(Some(_)) => Runs::Since,
     }
 }
 
@@ -319,6 +353,11 @@ impl Move {
             Ok(_) if !self.further.is_empty() => State::Back,
             Ok(_) => State::Claimed,
         }
+    }
+
+    /// Whether the use on its CiliumNode is that of before its mode changed.
+    fn use_is_old(&self) -> bool {
+        self.used.is_some() && self.used == self.used_before
     }
 
     /// The pods in its blocks and outside of them, as `IN/OUT`.
