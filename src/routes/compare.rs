@@ -38,6 +38,22 @@ impl Difference {
     }
 }
 
+/// Whether the daemon of each node runs all of its prefixes, for nodes that have some. Empty if no daemon runs a prefix
+/// of its node: then these daemons announce for other writers.
+#[must_use]
+pub fn exported(
+    routes: &BTreeMap<NodeName, NodeRoutes>,
+    networks: &BTreeMap<NodeName, BTreeSet<Cidr>>,
+) -> BTreeMap<NodeName, bool> {
+    let none = BTreeSet::new();
+    let runs = |node: &NodeName| networks.get(node).unwrap_or(&none);
+    let with_prefixes = || routes.iter().filter(|(_, routes)| !routes.prefixes.is_empty());
+    if with_prefixes().all(|(node, routes)| routes.prefixes.is_disjoint(runs(node))) {
+        return BTreeMap::new();
+    }
+    with_prefixes().map(|(node, routes)| (node.clone(), routes.prefixes.is_subset(runs(node)))).collect()
+}
+
 /// Whether a network is in the ranges of pools or blocks.
 fn is_known(world: &World, network: Cidr) -> bool {
     world.ledger().pools_over(network).next().is_some()

@@ -9,6 +9,7 @@ mod check;
 mod init;
 mod look;
 mod rejoin;
+mod routes;
 mod status;
 mod steps;
 

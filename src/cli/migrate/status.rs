@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::look::{Look, object};
+use super::routes::exported;
 use crate::cli::answers::{Source, Verdict, block_on, fields};
 use crate::cli::program::program;
 use crate::cli::screen::{FINE, Line, PLAIN, Table, WAITS, WRONG};
@@ -16,8 +17,8 @@ use crate::view::moving::{Direction, Move, State, next_step};
 /// all addresses are on the CiliumNode, and the agent has not taken them up. Moved: it has, and the growth of the node is
 /// held. Committed: the node grows. Back: it has gone back, and something of crd is left. Blocked: a person must look.
 ///
-/// PODS: those with an address in the blocks of the node, and those with another one. BACK: the cost of a return
-/// now.
+/// PODS: those with an address in the blocks of the node, and those with another one. ROUTES: whether the frr-k8s daemon
+/// of the node runs all of its prefixes; `-` if no daemon runs one. BACK: the cost of a return now.
 ///
 /// Exit codes: 0 a restart of any agent loses no pod, 1 one would lose a pod now or a held node is full, 2 the cluster
 /// could not be read.
@@ -49,8 +50,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
             .filter(|(_, n)| *n > 0)
             .collect();
         let problems = problems(&found, look.pods.as_ref().err());
-        let nodes: Vec<_> =
-            with_steps.iter().map(|(found, (step, gates))| object(found, step, gates)).collect();
+        let routes = exported(&look.listed).await;
+        let nodes = with_steps.iter().map(|(found, (step, gates))| {
+            let mut object = object(found, step, gates);
+            object["routes"] = routes.get(&found.node).copied().into();
+            object
+        });
+        let nodes: Vec<_> = nodes.collect();
         let object = json!({
             "counts": counts.iter().map(|(state, n)| (state.as_str().to_owned(), (*n).into()))
                 .collect::<serde_json::Map<_, _>>(),
@@ -63,8 +69,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
                 format!("{}: {}", counted(found.len(), "node"), said.join(", ")).into(),
                 Line::default(),
             ];
-            let mut headers = vec!["NODE", "STATE", "MODE", "BLOCKS", "PODS(IN/OUT)", "AGENT", "BACK"];
-            headers.push("NEXT");
+            let headers =
+                ["NODE", "STATE", "MODE", "BLOCKS", "PODS(IN/OUT)", "AGENT", "ROUTES", "BACK", "NEXT"];
             let mut table = Table::new(headers);
             for (found, (step, _)) in &with_steps {
                 let style = match found.state {
@@ -79,6 +85,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
                     if found.blocks.is_empty() { "-".to_owned() } else { ten_of(&found.blocks) },
                     found.pods_in_out(),
                     if found.agent_pods.is_empty() { "none".to_owned() } else { found.agent.clone() },
+                    routes.get(&found.node).copied().unwrap_or("-").to_owned(),
                     found.way_back(),
                     step.in_words(),
                 ];

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::routes::announced;
+use crate::routes::compare::exported;
 
 /// The routes of every node, and why blocks are not announced: `a: 10.0.0.0/25; b: (10.0.0.128/26: …)`.
 fn reported(cluster: &Cluster) -> String {
@@ -63,4 +64,28 @@ fn what_two_nodes_have_is_announced_for_neither() {
     let expected = "a: (10.0.0.0/26: it overlaps 10.0.0.0/28 of node b); \
                     b: 10.0.0.64/26 (10.0.0.0/28: it overlaps 10.0.0.0/26 of node a)";
     assert_eq!(reported(&cluster), expected);
+}
+
+/// A daemon may run other networks too, such as those of Services.
+#[test]
+fn routes_are_exported_where_daemons_run_all_prefixes_of_their_nodes() {
+    let cluster = Cluster::of(
+        "pool p 10.0.0.0/24 26
+        joined a @90 10.0.0.0/26
+        joined b @91 10.0.0.64/26 10.0.0.192/26
+        node c 1",
+    );
+    let routes = announced(&cluster.world);
+    let shown = |running: &[(&str, &str)]| {
+        let running = running.iter().map(|(node, networks)| ((*node).into(), cidrs(networks).collect()));
+        let found = exported(&routes, &running.collect());
+        let texts = found.iter().map(|(node, is_exported)| format!("{node} {is_exported}"));
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(shown(&[]), "");
+    assert_eq!(shown(&[("a", "10.9.0.0/24"), ("b", "10.0.0.0/26")]), "", "for other writers");
+    assert_eq!(shown(&[("a", "10.0.0.0/26,10.9.0.0/24")]), "a true, b false");
+    let all = [("a", "10.0.0.0/26"), ("b", "10.0.0.64/26,10.0.0.192/26")];
+    assert_eq!(shown(&all), "a true, b true");
+    assert_eq!(shown(&[("a", "10.0.0.0/26"), ("b", "10.0.0.64/26")]), "a true, b false");
 }
