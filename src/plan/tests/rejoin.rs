@@ -3,6 +3,7 @@
 use super::*;
 use crate::forecast::rejoin::rejoined;
 use crate::view::departures::departures;
+use crate::view::moving::{Direction, Moves, next_step};
 use crate::view::rejoin::rejoins;
 
 /// Two nodes with a first block in a draining range. The podCIDRs of the one name it.
@@ -65,4 +66,34 @@ fn the_cost_of_a_rejoin_names_blocks_that_stay_taken() {
     let place = |part: &str| commands.iter().position(|command| command.contains(part)).expect("a command");
     let order = ["drain b", "shut machine b", "Ready=Unknown", "delete ciliumnode b", "start", "uncordon b"];
     assert!(order.map(place).is_sorted(), "{commands:?}");
+}
+
+/// The next step of node a, and the closed gates.
+fn next(cluster: &Cluster) -> String {
+    let moves = Moves::of(&cluster.world).unwrap();
+    let node = cluster.world.node(&"a".into()).unwrap();
+    let found = moves.of_node(node, &Ok(BTreeMap::new()));
+    let (step, gates) = next_step(&moves, node, &found, Direction::Forth);
+    let closed: Vec<&str> = gates.iter().filter(|gate| !gate.is_open()).map(|gate| gate.name).collect();
+    format!("{}: {} {closed:?}", found.state.as_str(), step.in_words())
+}
+
+#[test]
+fn the_step_after_the_commit_is_a_rejoin_if_a_first_block_must_leave() {
+    let of = |pool: &str, node: &str, agent: &str| {
+        Cluster::of(&format!(
+            "pool p 10.0.0.0/26 28 {pool}\npool q 10.1.0.0/27 28\nnode a 1 {node}\n\
+             ciliumnode a @50 10.0.0.0/28 used=10.0.0.2/32\nclaim 10.0.0.0/28 a 1 Held @40\nagent a {agent}"
+        ))
+    };
+    let rejoin = "Committed: rejoin, so that 10.0.0.0/28 leaves";
+    assert_eq!(next(&of("draining", "", "1.20.2")), format!("{rejoin} []"));
+    assert_eq!(next(&of("draining", "", "none")), format!("{rejoin} []"), "an unknown version");
+    assert_eq!(next(&of("draining", "", "1.13.2")), format!("{rejoin} [\"agent\"]"));
+    assert_eq!(next(&of("cordoned", "", "1.20.2")), "Committed: - []");
+    // Its move is not committed, so no block leaves it.
+    assert_eq!(next(&of("draining", "holds=uid-before", "1.20.2")), "Moved: commit []");
+    let mut frozen = of("draining", "", "1.20.2");
+    frozen.world.set_freeze(Freeze::of([(Switch::Reclaim, "of a test".to_owned())]));
+    assert_eq!(next(&frozen), format!("{rejoin} [\"reclaim\"]"));
 }

@@ -361,10 +361,15 @@ impl Gates<'_> {
     /// Whether its agent can give blocks back. The agent need not run: a rejoin stops it.
     fn consent(&self) -> Gate {
         let (support, release) = self.moves.world.support(&self.node.name);
-        let is_open = release.is_none() || support.reclaiming() != Reclaiming::Never;
-        Self::gate("agent", is_open, format!("Cilium {}", self.found.agent), || {
+        let Some(release) = release else {
+            let text = "its version is not known: agents from 1.14.2 on give blocks back, with \
+                        --reclaim-unknown-agents of the controller";
+            return Gate { name: "agent", text: text.to_owned(), remedy: None };
+        };
+        let is_open = support.reclaiming() != Reclaiming::Never;
+        Self::gate("agent", is_open, format!("Cilium {release} gives blocks back"), || {
             (
-                format!("Cilium {} is too old to give a block back", self.found.agent),
+                format!("Cilium {release} is too old to give a block back"),
                 "Upgrade Cilium to 1.14.2 or newer.".to_owned(),
             )
         })
