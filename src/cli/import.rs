@@ -51,6 +51,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let settings = Settings::of(input.documents.iter().map(|document| &document.value));
     let mut pools: Vec<(&Document, Value)> = Vec::new();
+    // The pools that may share a range, and the first document of these.
+    let mut shared: (Option<&Document>, Vec<Value>) = (None, Vec::new());
     let mut n_refused = 0;
     for document in &input.documents {
         let (place, name) = (document.place(), document.name());
@@ -74,10 +76,26 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             for error in &errors {
                 screen::note(format_args!("{place}: {name}: the pool would be refused: {error}"));
             }
-            if errors.is_empty() {
+            if errors.is_empty() && import::is_cluster_cidr(&document.value) {
+                shared.0.get_or_insert(document);
+                shared.1.push(pool);
+            } else if errors.is_empty() {
                 pools.push((document, pool));
             }
         }
+    }
+    if let (Some(first), of_cluster_cidrs) = shared {
+        let (merged, notes) = import::merge(of_cluster_cidrs);
+        for note in notes {
+            screen::note(format_args!("note: ClusterCIDR {note}"));
+        }
+        let of = |pool: &Value| {
+            let mut documents = input.documents.iter();
+            let named =
+                documents.find(|document| document.value["metadata"]["name"] == pool["metadata"]["name"]);
+            named.unwrap_or(first)
+        };
+        pools.extend(merged.into_iter().map(|pool| (of(&pool), pool)));
     }
     let is_nothing = !input.documents.iter().any(|document| import::has_pools(&document.value));
     if is_nothing {

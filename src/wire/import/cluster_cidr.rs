@@ -60,7 +60,8 @@ fn term(conversion: &mut Conversion<'_>, path: &str) -> Predicate {
     if parts.is_empty() { Predicate::Any(parts) } else { Predicate::All(parts) }
 }
 
-fn requirement(expression: &Value) -> Option<Predicate> {
+/// The condition of one expression; `None` if a pool does not know its operator.
+pub(super) fn requirement(expression: &Value) -> Option<Predicate> {
     let key = text(&expression["key"]).to_owned();
     let values = || texts(&expression["values"]).map(str::to_owned).collect();
     Some(match text(&expression["operator"]) {

@@ -12,12 +12,14 @@ use super::json::text;
 mod calico;
 mod cluster_cidr;
 mod conversion;
+mod merge;
 mod pod_ip_pool;
 mod predicate;
 mod selector;
 
 pub use self::calico::Settings;
 pub use self::conversion::Imported;
+pub use self::merge::merge;
 
 /// A kind of another system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +45,12 @@ pub fn has_pools(document: &Value) -> bool {
         source(document),
         Some(Source::Calico(Kind::IpPool | Kind::Installation) | Source::ClusterCidr | Source::PodIpPool)
     )
+}
+
+/// Whether the document is a ClusterCIDR. Several objects of this kind may have one range.
+#[must_use]
+pub fn is_cluster_cidr(document: &Value) -> bool {
+    source(document) == Some(Source::ClusterCidr)
 }
 
 /// The pools of a document, and every setting in it that is not used; `None` if it is of another kind. `settings` are

@@ -235,3 +235,55 @@ fn every_field_that_is_not_used_is_named() {
     labelled["metadata"]["annotations"]["mine"] = json!("x");
     assert_eq!(fields(last_of(&[labelled])), ["metadata.annotations", "metadata.labels"]);
 }
+
+/// The example of node-ipam-controller: the nodes of each class get a size of their own out of one range.
+#[test]
+fn cluster_cidrs_with_one_range_become_one_pool() {
+    let of_class = |name: &str, bits: u8, values: &[&str]| {
+        let expression = json!({"key": "class", "operator": "In", "values": values});
+        let terms = json!({"nodeSelectorTerms": [{"matchExpressions": [expression]}]});
+        let spec = json!({"perNodeHostBits": bits, "ipv4": "10.8.0.0/16", "nodeSelector": terms});
+        object("networking.k8s.io/v1alpha1", "ClusterCIDR", name, &spec)
+    };
+    let pools = |documents: &[Value]| {
+        let pools =
+            documents.iter().flat_map(|document| convert(document, &Settings::of(documents)).unwrap().pools);
+        merge(pools.collect())
+    };
+    let classes = [of_class("s", 5, &["s"]), of_class("m", 7, &["m"]), of_class("l", 8, &["l", "xl"])];
+    let (merged, notes) = pools(&classes);
+    assert_eq!(notes, ["m, l has the range of s: one pool, with a block size for the nodes of each"]);
+    let [pool] = &merged[..] else { panic!("{merged:?}") };
+    assert_eq!(check_document(pool), []);
+    let of =
+        |values: &[&str]| json!({"matchExpressions": [{"key": "class", "operator": "In", "values": values}]});
+    assert_eq!(pool["spec"]["nodeSelector"], of(&["s", "m", "l", "xl"]));
+    assert_eq!(
+        pool["spec"]["ipv4"],
+        json!({
+            "blockSize": 27,
+            "blockSizes": [
+                {"nodeSelector": of(&["s"]), "blockSize": 27},
+                {"nodeSelector": of(&["m"]), "blockSize": 25},
+                {"nodeSelector": of(&["l", "xl"]), "blockSize": 24},
+            ],
+            "cidrs": [{"cidr": "10.8.0.0/16"}],
+        })
+    );
+    // One for all other nodes gives the usual size.
+    let mut rest = of_class("rest", 6, &[]);
+    rest["spec"]["nodeSelector"] = Value::Null;
+    let (merged, _) = pools(&[classes[2].clone(), rest]);
+    assert_eq!(merged[0]["spec"]["nodeSelector"], Value::Null);
+    assert_eq!(merged[0]["spec"]["ipv4"]["blockSize"], 26);
+    // A selector can't say "one of two keys".
+    let mut other = of_class("other", 6, &["x"]);
+    other["spec"]["nodeSelector"]["nodeSelectorTerms"][0]["matchExpressions"][0]["key"] = json!("pool");
+    let (merged, notes) = pools(&[classes[0].clone(), other]);
+    assert_eq!(merged.len(), 2);
+    assert!(notes[0].starts_with("s and others have one range, and stay apart: "), "{notes:?}");
+    // Other ranges stay pools of their own.
+    let mut elsewhere = of_class("elsewhere", 6, &["x"]);
+    elsewhere["spec"]["ipv4"] = json!("10.9.0.0/16");
+    assert_eq!(pools(&[classes[0].clone(), elsewhere]).0.len(), 2);
+}
