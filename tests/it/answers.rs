@@ -19,6 +19,7 @@ use tokio::process::Command;
 use crate::scene::{SOON, cilium_node, join_one, versions};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::controller::{Controller, ELECTED};
+use crate::support::eventually::eventually;
 use crate::support::kubectl::kubectl;
 use crate::support::kubelet::create_running;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim};
@@ -223,9 +224,14 @@ async fn foresees(plane: &ControlPlane) -> Result<()> {
     ensure!(wider.code == Some(0), "{:?} {} {}", wider.code, wider.text, wider.errors);
     wider.assert_lines(&["full Exhausted -> Ready 14 8/8 -> 14/16 0 -> 2 6/0 -> 0/0"])?;
     std::fs::write(&file, pool(29))?;
+    let smaller = ask(plane, &["plan", "-f", &named]).await?;
+    ensure!(smaller.code == Some(0), "{:?} {} {}", smaller.code, smaller.text, smaller.errors);
+    let kept = "sizes ipv4 of pool full: nodes keep 8 blocks of /28;";
+    ensure!(smaller.says(kept), "{kept}\n{}", smaller.text);
+    std::fs::write(&file, pool(28).replace("  ipv4:", "  podIPPool: mars\n  ipv4:"))?;
     let refused = ask(plane, &["plan", "-f", &named]).await?;
     ensure!(
-        refused.code == Some(2) && refused.errors.contains("the block size of pool full is immutable"),
+        refused.code == Some(2) && refused.errors.contains("podIPPool of pool full is immutable"),
         "{}",
         refused.errors
     );
@@ -419,7 +425,7 @@ async fn one_command_answers_each_question() -> Result<()> {
         ensure!(status.text.contains("next: cilium-node-ipam why f09"), "{}", status.text);
         ensure!(status.text.lines().all(|line| !line.contains('\u{1b}')), "colour without a terminal");
         let wide = ask(plane, &["status", "-o", "wide", "--no-headers"]).await?;
-        wide.assert_lines(&["full Exhausted 14 8/8 0 6/0 - - 0 zone=f 10.1.0.0/25=8/8"])?;
+        wide.assert_lines(&["full Exhausted 14 8/8 0 6/0 - - - 0 zone=f 10.1.0.0/25=8/8"])?;
         let object = ask(plane, &["status", "-o", "json"]).await?.json()?;
         let of_edge = &object["pools"][1]["cidrs"];
         let expected = json!([{
@@ -551,13 +557,14 @@ async fn a_time_in_the_future_is_no_age_of_zero_seconds() -> Result<()> {
 async fn says_who_leads(rig: &Rig) -> Result<()> {
     let plane = &rig.control_plane;
     replica(rig, &["run"]).await?;
-    // The Lease shows the write when it is renewed.
-    let reports_write = async || {
+    // The Lease shows the write when it is renewed, and no other object changes then.
+    eventually(SOON, async || {
         let object = ask(plane, &["status", "-o", "json"]).await?.json()?;
         ensure!(object["controller"]["replicas"] == json!({"all": 1, "ready": 1}), "{object}");
-        Ok(object["controller"]["lastWrite"].is_string())
-    };
-    rig.cluster.wait_until("the time of the last write", SOON, reports_write).await?;
+        ensure!(object["controller"]["lastWrite"].is_string(), "{object}");
+        Ok(())
+    })
+    .await?;
     let status = ask(plane, &["status"]).await?;
     let begin = format!("controller  {}, 1 of 1 replica ready, ", env!("CARGO_PKG_VERSION"));
     ensure!(status.text.starts_with(&begin), "{}", status.text);
