@@ -232,8 +232,9 @@ impl Tally {
                 *of_cidr(counts) += 1;
             }
         };
-        let of_size = self.sizes.get_mut(&claim.cidr.family());
-        if let Some(of_size) = of_size.and_then(|sizes| sizes.counts.get_mut(&claim.cidr.prefix_len())) {
+        if let Some(sizes) = self.sizes.get_mut(&claim.cidr.family()) {
+            // A status of an earlier version has no sizes.
+            let of_size = sizes.counts.entry(claim.cidr.prefix_len()).or_default();
             of_size.on_nodes += u64::from(!matches!(claim.state, ClaimState::Cooling(_)));
         }
         match claim.state {

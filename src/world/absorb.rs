@@ -16,7 +16,7 @@ use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::revision::{AnyRevision, Revision};
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 
 /// Where an object was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -265,6 +265,10 @@ impl World {
         if before.as_ref().map(what_counts) != self.pools.get(&name).map(what_counts) {
             self.pool_changed(&name, before.as_ref());
         }
+        let sizes = before.iter().flat_map(former_sizes);
+        if !sizes.eq(self.pools.get(&name).into_iter().flat_map(former_sizes)) {
+            self.sizes_changed(&name);
+        }
     }
 
     pub(super) fn observe_unreadable(&mut self, kind: Kind, unreadable: Unreadable) {
@@ -342,4 +346,10 @@ impl World {
 /// corrected or deleted.
 fn what_counts(pool: &PoolObject) -> (Result<&Pool, &Reservation>, bool) {
     (pool.declaration(), pool.deleting)
+}
+
+/// The sizes that the blocks of a pool had, as its status says: a CIDR of such a size may become a claim.
+fn former_sizes(pool: &PoolObject) -> impl Iterator<Item = (Family, u8)> + '_ {
+    let sizes = pool.status.sizes.iter();
+    sizes.flat_map(|(family, sizes)| sizes.counts.keys().map(move |size| (*family, *size)))
 }

@@ -103,6 +103,16 @@ impl World {
         }
     }
 
+    /// The status of a pool shows other sizes of its blocks. A node that carries a block of such a size may claim it, and
+    /// in a pool with several sizes a CiliumPodIPPool may no longer fit.
+    pub(super) fn sizes_changed(&mut self, name: &PoolName) {
+        let nodes: BTreeSet<NodeName> = self.nodes_of_pool(name).cloned().collect();
+        self.mark_nodes(nodes);
+        for range in self.pools.get(name).map(ranges).unwrap_or_default() {
+            self.addresses_released(range);
+        }
+    }
+
     /// The families in which any pool gives out blocks, if the pool of this name is `object`. Costs a pass over the
     /// pools if none does.
     fn families_given_out(&self, name: &PoolName, object: Option<&PoolObject>) -> [bool; 2] {

@@ -26,8 +26,10 @@ pub(super) struct Shape {
     /// Index into [`ZONES`]; none selects every node.
     zone: Option<u8>,
     priority: i32,
-    /// Bits of a block's size. Edits keep it.
+    /// Bits of a block's size. Edits of a pool under a name of Cilium keep it.
     bits: u8,
+    /// Bits of the blocks of the nodes in the first zone, if they have another size.
+    other_bits: Option<u8>,
     /// The states of the four quarters of the universe; `None` where a quarter is not in the pool.
     quarters: [Option<RangeState>; 4],
     /// A place in the universe, and the size in bits of the range that is excluded there.
@@ -59,7 +61,7 @@ pub(super) fn shape(sizes: RangeInclusive<u8>) -> impl Strategy<Value = Shape> {
     (
         prop_oneof![3 => Just(None), 3 => Just(Some(0)), 2 => Just(Some(1)), 1 => Just(Some(2))],
         -1..=1i32,
-        sizes,
+        (sizes.clone(), proptest::option::weighted(0.3, sizes)),
         [quarter(), quarter(), quarter(), quarter()],
         proptest::option::weighted(0.3, (any::<u8>(), 0u8..=5)),
         prop_oneof![Just(FirstLast::Offered), Just(FirstLast::Excluded)],
@@ -67,9 +69,32 @@ pub(super) fn shape(sizes: RangeInclusive<u8>) -> impl Strategy<Value = Shape> {
         expand,
         reclaim(),
     )
-        .prop_map(|(zone, priority, bits, quarters, exclude, first_last, per_node, expand, reclaim)| {
-            Shape { zone, priority, bits, quarters, exclude, first_last, per_node, expand, reclaim }
-        })
+        .prop_map(
+            |(
+                zone,
+                priority,
+                (bits, other_bits),
+                quarters,
+                exclude,
+                first_last,
+                per_node,
+                expand,
+                reclaim,
+            )| {
+                Shape {
+                    zone,
+                    priority,
+                    bits,
+                    other_bits,
+                    quarters,
+                    exclude,
+                    first_last,
+                    per_node,
+                    expand,
+                    reclaim,
+                }
+            },
+        )
 }
 
 /// How blocks are reclaimed: soon, if that is enabled.
@@ -111,6 +136,7 @@ impl Shape {
             zone: None,
             priority: 0,
             bits: 4,
+            other_bits: None,
             quarters: [Some(RangeState::Active); 4],
             exclude: None,
             first_last: FirstLast::Excluded,
@@ -137,8 +163,8 @@ impl Shape {
             spec["podIPPool"] = json!(OTHER_POOL);
         }
         for family in families {
-            let size = family.bits() - self.bits;
-            spec[family.to_string()] = self.ranges(*family, &size.into());
+            let has_name = spec.get("podIPPool").is_some();
+            spec[family.to_string()] = self.ranges(*family, None, has_name);
         }
         json!({
             "apiVersion": "nodeipam.io/v1alpha1",
@@ -148,13 +174,15 @@ impl Shape {
         })
     }
 
-    /// Edits a pool to this shape. Its block sizes and families stay.
+    /// Edits a pool to this shape. Its families stay, and its block size under a name of Cilium.
     pub(super) fn edit(&self, pool: &mut Value) {
         let spec = &mut pool["spec"];
         self.declare(spec);
         for family in Family::ALL {
+            let has_name = spec.get("podIPPool").is_some();
             if let Some(ranges) = spec.get_mut(family.to_string()) {
-                *ranges = self.ranges(family, &ranges["blockSize"].clone());
+                let kept = has_name.then(|| ranges["blockSize"].clone());
+                *ranges = self.ranges(family, kept.as_ref(), has_name);
             }
         }
     }
@@ -180,7 +208,8 @@ impl Shape {
         spec["expand"] = json!({ "usedAbove": used_above, "freeBelow": free_below });
     }
 
-    fn ranges(&self, family: Family, block_size: &Value) -> Value {
+    /// The ranges of a family. Under a name of Cilium a pool has blocks of one size.
+    fn ranges(&self, family: Family, kept: Option<&Value>, has_name: bool) -> Value {
         let quarters = self.quarters.iter().zip([0, 64, 128, 192]);
         let within = |at: u8, bits: u8| Cidr::containing(place(family, at), family.bits() - bits);
         let range = |(state, at): (&Option<RangeState>, u8)| {
@@ -190,6 +219,14 @@ impl Shape {
         let cidrs: Vec<Value> = quarters.filter_map(range).collect();
         let exclude: Vec<String> =
             self.exclude.into_iter().filter_map(|(at, bits)| Some(within(at, bits)?.to_string())).collect();
-        json!({ "blockSize": block_size, "cidrs": cidrs, "exclude": exclude })
+        let size = |bits: u8| json!(family.bits() - bits);
+        let mut ranges = json!({
+            "blockSize": kept.cloned().unwrap_or_else(|| size(self.bits)), "cidrs": cidrs, "exclude": exclude,
+        });
+        if let Some(bits) = self.other_bits.filter(|_| !has_name) {
+            let of_zone = json!({ "matchLabels": { LABEL: ZONES[0] } });
+            ranges["blockSizes"] = json!([{ "nodeSelector": of_zone, "blockSize": size(bits) }]);
+        }
+        ranges
     }
 }

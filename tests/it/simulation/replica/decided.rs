@@ -52,9 +52,7 @@ pub(super) fn is_all_that_stands(
     let is_in_a_pool = |cidr: &&Cidr| {
         let pools = world.pool_objects().filter_map(|object| object.pool.as_ref().ok());
         let mut ranges = pools.filter_map(|pool| pool.families.get(&cidr.family()));
-        ranges.any(|ranges| {
-            ranges.block_prefix == cidr.prefix_len() && ranges.cidrs.keys().any(|range| range.covers(**cidr))
-        })
+        ranges.any(|ranges| ranges.contains(**cidr))
     };
     let mut others = shown.iter().filter(|cidr| families.contains(&cidr.family()));
     if !shown.contains(&new.cidr)

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PodIpPoolName};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
-use cilium_node_ipam::model::pool::{Pool, RangeState};
+use cilium_node_ipam::model::pool::{Pool, RangeState, Ranges};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::carried_by_cilium_node;
@@ -32,8 +32,14 @@ pub(in super::super) fn is_given_out(store: &Store, address: IpAddr) -> bool {
     })
 }
 
-/// The blocks that a pool gives out, free or not.
+/// The blocks of every size that a pool gives out, free or not.
 pub(in super::super) fn blocks_of(store: &Store, pool: &Pool, family: Family) -> Vec<Cidr> {
+    let sizes = pool.families.get(&family).map(Ranges::sizes).unwrap_or_default();
+    sizes.into_iter().flat_map(|size| blocks_of_size(store, pool, family, size)).collect()
+}
+
+/// The blocks of a prefix length that a pool gives out, free or not.
+fn blocks_of_size(store: &Store, pool: &Pool, family: Family, size: u8) -> Vec<Cidr> {
     let Some(ranges) = pool.families.get(&family) else { return Vec::new() };
     if pool.deleting {
         return Vec::new();
@@ -47,7 +53,7 @@ pub(in super::super) fn blocks_of(store: &Store, pool: &Pool, family: Family) ->
     for range in
         ranges.cidrs.iter().filter(|(_, state)| **state == RangeState::Active).map(|(range, _)| range)
     {
-        let mut block = Cidr::containing(range.first_address(), ranges.block_prefix);
+        let mut block = Cidr::containing(range.first_address(), size);
         while let Some(candidate) = block.filter(|candidate| range.covers(*candidate)) {
             let offers = candidate.size() > pool.excluded(candidate, &AddressSet::new()).count_in(candidate);
             if offers && older.iter().all(|other| !other.overlaps(candidate)) {
@@ -88,22 +94,34 @@ pub(in super::super) fn is_nowhere_else(store: &Store, node: &NodeName, cidr: Ci
             .all(|other| other.name == *node || blocks(other).iter().all(|theirs| !theirs.overlaps(cidr)))
 }
 
-/// How many addresses each free block of a pool offers.
-pub(super) fn free_blocks(store: &Store, taint: &Taint, pool: &Pool, family: Family) -> Vec<u128> {
+/// How many addresses each free block of a pool offers a node.
+pub(super) fn free_blocks(
+    store: &Store,
+    taint: &Taint,
+    node: &Node,
+    pool: &Pool,
+    family: Family,
+) -> Vec<u128> {
     let own = own_addresses(store);
     let offered = |block: Cidr| block.size() - pool.excluded(block, &own).count_in(block);
-    let free = free_of(store, taint, pool, family).into_iter().map(offered);
+    let free = free_of(store, taint, node, pool, family).into_iter().map(offered);
     free.filter(|offered| *offered > 0).collect()
 }
 
 /// The same of each free block that has no excluded address, and no address of a node itself.
-pub(super) fn free_whole_blocks(store: &Store, taint: &Taint, pool: &Pool, family: Family) -> Vec<u128> {
+pub(super) fn free_whole_blocks(
+    store: &Store,
+    taint: &Taint,
+    node: &Node,
+    pool: &Pool,
+    family: Family,
+) -> Vec<u128> {
     let own = own_addresses(store);
     let is_whole = |block: &Cidr| {
         let excluded = pool.excluded(*block, &own);
         given_of(*block).all(|address| !excluded.contains(address))
     };
-    let free = free_of(store, taint, pool, family).into_iter().filter(is_whole);
+    let free = free_of(store, taint, node, pool, family).into_iter().filter(is_whole);
     free.map(|block| given_of(block).count() as u128).collect()
 }
 
@@ -113,13 +131,14 @@ fn own_addresses(store: &Store) -> AddressSet {
     of_nodes.chain(store.cilium_nodes().flat_map(|seen| seen.addresses.iter().copied())).collect()
 }
 
-/// The free blocks of a pool, without those that a tainted node may have.
-fn free_of(store: &Store, taint: &Taint, pool: &Pool, family: Family) -> Vec<Cidr> {
+/// The free blocks of a pool for a node, without those that a tainted node may have.
+fn free_of(store: &Store, taint: &Taint, node: &Node, pool: &Pool, family: Family) -> Vec<Cidr> {
     let mut taken: Vec<Cidr> = store.claims().map(|claim| claim.cidr).collect();
     taken.extend(
         store.cilium_nodes().flat_map(|seen| carried_by_cilium_node(seen).cidrs().collect::<Vec<_>>()),
     );
     taken.extend(store.carriers().iter().flat_map(|seen| blocks(seen)));
     let is_free = |block: &Cidr| !taint.reaches(*block) && taken.iter().all(|other| !other.overlaps(*block));
-    blocks_of(store, pool, family).into_iter().filter(is_free).collect()
+    let Some((size, _)) = pool.size_for(node, family) else { return Vec::new() };
+    blocks_of_size(store, pool, family, size).into_iter().filter(is_free).collect()
 }

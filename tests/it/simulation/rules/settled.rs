@@ -226,7 +226,7 @@ impl Need {
         let mut can_grow = false;
         let mut offers = Vec::new();
         for pool in &pools {
-            let free = free_blocks(store, taint, pool, family);
+            let free = free_blocks(store, taint, node, pool, family);
             // If some blocks of a pool fit and some do not, the order decides.
             can_grow |= !free.is_empty() && free.iter().all(|offered| capacity + offered <= most_addresses);
             offers.extend(free);
@@ -275,7 +275,7 @@ impl Need {
         let mut can_grow = false;
         let mut reach = capacity;
         for pool in &pools {
-            for offered in free_whole_blocks(store, taint, pool, family) {
+            for offered in free_whole_blocks(store, taint, node, pool, family) {
                 // A pool may count more addresses of a block than agents give out.
                 let fits = capacity + offered + 2 <= most_addresses && listed.len() < most_blocks;
                 can_grow |= fits;
@@ -290,7 +290,7 @@ impl Need {
     /// The same where a node has one block for its life, whether it needs more or not.
     fn of_one_block(store: &Store, taint: &Taint, node: &Node, seen: &CiliumNode, family: Family) -> Self {
         let is_met = blocks(seen).iter().any(|block| block.family() == family);
-        let free = |pool: &&Pool| free_whole_blocks(store, taint, pool, family);
+        let free = |pool: &&Pool| free_whole_blocks(store, taint, node, pool, family);
         let reach = pools_of(store, node).iter().flat_map(free).max().unwrap_or_default();
         // It never gets a family that it lacks, because its agent would not see it.
         Self { family, name: "", is_met, can_grow: false, reach }
