@@ -71,6 +71,8 @@ pub struct PoolRow {
     pub asked: Option<(i32, String)>,
     /// The blocks of each of its CIDRs.
     pub cidrs: BTreeMap<Cidr, CidrCounts>,
+    /// The prefix length of its largest free CIDR, by family; none without a free block.
+    pub largest_free: BTreeMap<Family, u8>,
     /// How many nodes it selects.
     pub selects: u64,
     /// How many blocks nodes hold, over all families.
@@ -183,6 +185,11 @@ fn row(
         state: state(world, name, tally),
         asked: world.pool(name).map(|pool| (pool.priority, pool.selector.to_string())),
         cidrs: tally.cidrs.clone(),
+        largest_free: tally
+            .sizes
+            .iter()
+            .filter_map(|(family, sizes)| Some((*family, sizes.largest_free?)))
+            .collect(),
         selects: tally.nodes.selected,
         held: sum(|counts| counts.held),
         blocks: sum(|counts| counts.blocks),

@@ -82,7 +82,7 @@ async fn a_pipe_has_100_columns_and_a_program_gets_whole_rows() -> Result<()> {
     let text = shown("check", None).await?;
     ensure!(text == shown("check", Some(100)).await? && text != shown("check", Some(80)).await?, "{text}");
     let rows = shown("status -o wide --no-headers", Some(80)).await?;
-    let row = "full      Exhausted  14  8/8    0   6/0  -  -    0  zone=f  10.1.0.0/25=8/8";
+    let row = "full      Exhausted  14  8/8    0   6/0  -  -    -    0  zone=f  10.1.0.0/25=8/8";
     ensure!(rows.lines().any(|line| line == row), "{rows}");
     Ok(())
 }

@@ -160,7 +160,7 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
         lines.push("The cluster has no pools: kubectl apply -f POOL.yaml".into());
     } else {
         let mut headers = vec!["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT", "OLDEST", "LASTS"];
-        headers.extend(cluster.wide(["PRIORITY", "SELECTOR", "CIDRS(HELD/ALL)"]));
+        headers.extend(cluster.wide(["LARGEST", "PRIORITY", "SELECTOR", "CIDRS(HELD/ALL)"]));
         let mut table = Table::new(headers);
         for pool in &overview.pools {
             let row = row(pool, controller.now).into_iter().chain(cluster.wide(more(pool)));
@@ -272,7 +272,7 @@ fn lasts(pool: &PoolRow) -> String {
 }
 
 /// The cells of the wide form.
-fn more(pool: &PoolRow) -> [String; 3] {
+fn more(pool: &PoolRow) -> [String; 4] {
     let (priority, selector) = match &pool.asked {
         Some((priority, selector)) if selector.is_empty() => (priority.to_string(), "all nodes".to_owned()),
         Some((priority, selector)) => (priority.to_string(), selector.clone()),
@@ -282,7 +282,9 @@ fn more(pool: &PoolRow) -> [String; 3] {
         .cidrs
         .iter()
         .map(|(cidr, counts)| format!("{cidr}={}/{}", shown(counts.held), shown(counts.blocks)));
-    [priority, selector, ten_of(cidrs)]
+    let largest: Vec<String> = pool.largest_free.values().map(|prefix| format!("/{prefix}")).collect();
+    let largest = if largest.is_empty() { "-".to_owned() } else { largest.join(",") };
+    [largest, priority, selector, ten_of(cidrs)]
 }
 
 /// The time since a moment; `None` if it is in the future: a wrong clock has set it.
@@ -320,6 +322,8 @@ fn object(controller: &Controller, overview: &Overview) -> Value {
             "waiting": {"first": pool.wait_first, "growth": pool.wait_growth},
             "waitingSince": pool.oldest.iter().map(|(need, since)| (need.as_str().to_owned(), since.to_string().into()))
                 .collect::<serde_json::Map<_, _>>(),
+            "largestFree": pool.largest_free.iter().map(|(family, prefix)| (family.as_str().to_owned(), (*prefix).into()))
+                .collect::<serde_json::Map<String, Value>>(),
             "fullInSeconds": pool.full_in.iter().map(|(family, left)| (family.as_str().to_owned(), left.as_secs().into()))
                 .collect::<serde_json::Map<_, _>>(),
         })

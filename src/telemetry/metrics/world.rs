@@ -78,6 +78,18 @@ fn of_capacity(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Resu
         })
     });
     gauges(encoder, "pool_room_nodes", "Nodes that can still get their first blocks of a pool", room)?;
+    let largest = pools().flat_map(|(pool, counts)| {
+        let families = counts.tally.sizes.iter();
+        families.filter_map(move |(family, sizes)| {
+            Some(([("pool", pool), ("family", family.as_str())], sizes.largest_free?))
+        })
+    });
+    gauges(
+        encoder,
+        "pool_largest_free_prefix_length",
+        "Prefix length of the largest free CIDR of a pool; no series without a free block",
+        largest.map(|(labels, prefix)| (labels, u64::from(prefix))),
+    )?;
     let closed: Vec<(&str, String, CidrCounts)> = pools()
         .flat_map(|(pool, counts)| {
             counts.closed.iter().map(move |(cidr, counts)| (pool, cidr.to_string(), *counts))
