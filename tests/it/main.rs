@@ -8,6 +8,7 @@ mod answers;
 mod api_claim;
 mod api_table;
 mod autoscalers;
+mod block_sizes;
 mod bundle;
 mod chronicle;
 mod churn;
