@@ -46,14 +46,14 @@ fn a_server_that_lets_names_be_taken_twice_is_noticed() {
         // The second replica sees the second node only, and its claim is in flight for long.
         Step::News { replica: 1, kind: Kind::Node, events: 1 },
         Step::News { replica: 1, kind: Kind::CiliumNode, events: 1 },
-        Step::Decision { replica: 1, decisions: 1 },
+        Step::Decision { replica: 1, decisions: 3 },
         // The first replica sees the first node only, and serves it.
         Step::News { replica: 0, kind: Kind::CiliumNode, events: 2 },
-        Step::Decision { replica: 0, decisions: 2 },
+        Step::Decision { replica: 0, decisions: 4 },
         Step::WriteProceeds { replica: 0, write: 0 },
         Step::WriteProceeds { replica: 0, write: 0 },
         Step::News { replica: 0, kind: Kind::Claim, events: 1 },
-        Step::Decision { replica: 0, decisions: 2 },
+        Step::Decision { replica: 0, decisions: 4 },
         Step::WriteProceeds { replica: 0, write: 0 },
         Step::WriteProceeds { replica: 1, write: 0 },
     ];
