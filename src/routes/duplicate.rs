@@ -15,7 +15,8 @@ pub(super) fn announced_twice(world: &World, (kind, name): (ObjectKind, &str)) -
     let speakers = announcing.iter().map(|(kind, name)| format!("{} {name}", kind.as_str()));
     let why = format!(
         "Cilium announces blocks by BGP too, because of {}; a block that leaves its node may keep a route there. \
-         Remove these advertisements, or set --routes remove",
+         During a move to the mode crd this is expected. Otherwise remove these advertisements, or set --routes \
+         remove",
         ten_of(speakers)
     );
     Some(Finding::new(FindingKind::RouteAnnouncedTwice, kind, name, why))

@@ -106,10 +106,10 @@ fn next_lines(out: &str, blocks: &Blocks<'_>, mode: IpamMode) -> Vec<Line> {
     let program = program();
     let n_nodes = counted(blocks.nodes().len(), "node");
     let other = match mode {
-        IpamMode::Kubernetes => "start kube-controller-manager with --allocate-node-cidrs=false",
-        IpamMode::Crd | IpamMode::MultiPool | IpamMode::ClusterPool => {
-            "helm upgrade cilium … --reuse-values -f cilium-values.yaml turns the allocator of the operator off"
-        }
+        IpamMode::Kubernetes => "start kube-controller-manager with --allocate-node-cidrs=false".to_owned(),
+        IpamMode::Crd | IpamMode::MultiPool | IpamMode::ClusterPool => format!(
+            "helm upgrade cilium … --reuse-values -f {out}/cilium-values.yaml turns the allocator of the operator off"
+        ),
     };
     [
         format!("Wrote pools.yaml, ciliumnodeconfig.yaml, cilium-values.yaml and values.yaml to {out}: {n_nodes} can move."),
