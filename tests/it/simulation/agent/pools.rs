@@ -174,9 +174,10 @@ impl Agent {
         self.held.iter().copied().filter(move |address| !is_used(address))
     }
 
-    /// Is ready, once its start has continued. (It has an address of its own like any pod.)
+    /// Is ready, once it has made its first update and its start has continued. (It has an address of its own like any
+    /// pod.)
     pub(super) fn begin(&mut self) {
-        self.is_ready = self.goes_on();
+        self.is_ready = self.has_reported && self.goes_on();
         if self.is_ready {
             self.lost_by_itself.clear();
         }
