@@ -179,7 +179,9 @@ async fn the_router_has_what_nodes_hold() -> Result<()> {
         for name in ["a", "b", "c"] {
             scene.grow(rig, name, 2).await?;
         }
-        wait_right(rig, &scene.lab, 3).await?;
+        // Each into the buddy of its first block, so the router still has one route per node and family.
+        let routes = wait_right(rig, &scene.lab, 3).await?;
+        ensure!(routes.len() == 6, "{routes:#?}");
 
         // The controller is killed. The next one finds all as it should be.
         controller.sigkill().await?;
