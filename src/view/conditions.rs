@@ -17,9 +17,9 @@ use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_by_number, ten_of};
 use crate::model::observation::PoolObject;
-use crate::model::pool::{Expand, PerNode, Pool, RangeState, Reclaim, ReclaimMode};
+use crate::model::pool::{Expand, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode};
 use crate::model::printable::printable;
-use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
+use crate::model::status::{BlockSizes, Condition, ConditionReason, ConditionType, FamilyCounts, PoolStatus};
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::Publisher;
 use crate::publisher::mode::Mode;
@@ -82,7 +82,7 @@ pub(super) fn conditions(
             let always = [
                 ready(world, pool, &full),
                 overlapping(world, &pool.name),
-                exhausted(world, pool, &full, tally.nodes),
+                exhausted(world, pool, &full, tally),
                 obstructed(world, &tally.families, occupants.as_ref()),
                 drains::draining(world, &pool.name),
             ];
@@ -342,23 +342,39 @@ pub(super) fn overlap_of(world: &World, name: &PoolName) -> Option<String> {
     ))
 }
 
-fn exhausted(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>, nodes: NodeCounts) -> Explained {
+fn exhausted(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>, tally: &Tally) -> Explained {
     // If no family gives out blocks, free or not, the pool is closed on purpose, or `Ready` names the problem.
     if !pool.families.keys().any(|family| world.gives_out_of(pool, *family)) {
         return (ConditionReason::Closed, "the pool gives no blocks; see the condition Ready".to_owned());
     }
-    if full.is_empty() {
+    let mut lacks: Vec<String> =
+        full.iter().map(|(family, holders)| format!("{family}: {holders}")).collect();
+    let has_free = |family: Family| !full.contains_key(&family) && world.gives_out_of(pool, family);
+    for (family, ranges) in pool.families.iter().filter(|(family, _)| has_free(**family)) {
+        lacks.extend(
+            sizes_without_free_block(ranges, tally.sizes.get(family)).map(|lack| format!("{family}: {lack}")),
+        );
+    }
+    if lacks.is_empty() {
         return (ConditionReason::FreeBlocks, String::new());
     }
-    let reported: Vec<String> = full.iter().map(|(family, holders)| format!("{family}: {holders}")).collect();
     let message = format!(
         "{}; waiting: {} without addresses, {} for growth; {}",
-        reported.join("; "),
-        counted(nodes.waiting, "node"),
-        nodes.want_growth,
+        lacks.join("; "),
+        counted(tally.nodes.waiting, "node"),
+        tally.nodes.want_growth,
         full.values().map(Holders::remedy).min().unwrap_or(Remedy::AddCidr).as_str()
     );
     (ConditionReason::NoFreeBlocks, message)
+}
+
+/// The sizes that nodes have and the pool gives out, but no free block has.
+fn sizes_without_free_block(ranges: &Ranges, sizes: Option<&BlockSizes>) -> impl Iterator<Item = String> {
+    let given = ranges.sizes();
+    let counts = sizes.into_iter().flat_map(|sizes| &sizes.counts);
+    let lacks = counts
+        .filter(move |(size, of_size)| given.contains(size) && of_size.free == 0 && of_size.on_nodes > 0);
+    lacks.map(|(size, of_size)| format!("no free /{size} block ({} on nodes)", of_size.on_nodes))
 }
 
 /// The occupants of blocks of the pool that are not its claims.

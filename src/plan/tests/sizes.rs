@@ -102,6 +102,22 @@ fn a_node_waits_for_a_block_of_its_size() {
     assert_eq!(cluster.in_flight.last().unwrap().to_string(), "claim 10.0.0.0/27 of pool p for node a");
 }
 
+/// A pool with small blocks may have none for nodes that need large ones.
+#[test]
+fn a_size_of_which_no_block_is_free_is_reported() {
+    let pool = "pool p 10.0.0.0/26 28 sized=big:27\nclaim 10.0.0.32/28 y y Held @41";
+    let mut cluster = Cluster::of(pool);
+    assert_eq!(cluster.condition("p", ConditionType::Exhausted), "FreeBlocks false: ");
+    cluster.observe("claim 10.0.0.0/27 x x Held @42");
+    let full = "NoFreeBlocks true: ipv4: no free /27 block (1 on nodes); waiting: 0 nodes without addresses, 0 for \
+                growth; add a CIDR";
+    assert_eq!(cluster.condition("p", ConditionType::Exhausted), full);
+    assert_eq!(cluster.condition("p", ConditionType::Ready), "Serving true: selected nodes get blocks");
+    // A size that the pool gave out before, and that no node has, is none of its problems.
+    let other = Cluster::of("pool p 10.0.0.0/27 28 sized=big:27\nclaim 10.0.0.0/28 y y Held @41");
+    assert_eq!(other.condition("p", ConditionType::Exhausted), "FreeBlocks false: ");
+}
+
 #[test]
 fn overlapping_claims_of_two_sizes_are_published_to_nobody() {
     let cluster = Cluster::of(
