@@ -21,8 +21,9 @@ pub(super) fn effects(changes: &[Change], before: &World, after: &World) -> Vec<
 }
 
 fn effect(family: Family, (before, old): (&World, &Pool), (after, new): (&World, &Pool)) -> Option<String> {
-    let sizes = |pool: &Pool| pool.families.get(&family).map(Ranges::sizes);
-    if sizes(old)? == sizes(new)? {
+    let (before_change, ranges) = (old.families.get(&family)?, new.families.get(&family)?);
+    let sizes = |ranges: &Ranges| (ranges.block_prefix, ranges.sized.clone(), ranges.by_max_pods);
+    if sizes(before_change) == sizes(ranges) {
         return None;
     }
     let (tally, prefix) = (tally::of(after, &new.name), new.block_prefix(family)?);

@@ -250,11 +250,14 @@ impl Pool {
             return Some((sized.block_prefix, SizeSource::Entry));
         }
         let Some(by) = ranges.by_max_pods else { return Some((ranges.block_prefix, SizeSource::Pool)) };
-        let Some(max_pods) = node.max_pods else {
+        let Some(max_pods) = node.max_pods.filter(|max_pods| *max_pods > 0) else {
             return Some((ranges.block_prefix, SizeSource::UnknownMaxPods));
         };
         let wanted = u128::from(max_pods) + u128::from(by.headroom);
-        let fits = |prefix: &u8| self.max_offered(family, *prefix) >= wanted;
+        // Agents of other modes than crd never give out the first and the last address of a block.
+        let fits = |prefix: &u8| {
+            (1u128 << family.bits().saturating_sub(*prefix).min(127)).saturating_sub(2) >= wanted
+        };
         let size = (by.largest..=by.smallest).rev().find(fits).unwrap_or(by.largest);
         Some((size, SizeSource::MaxPods(max_pods)))
     }

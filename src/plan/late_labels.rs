@@ -34,7 +34,8 @@ impl Subject<'_> {
     /// Whether the size of a block would follow from the number of its pods, and kubelet has not reported that.
     fn lacks_max_pods(&self) -> bool {
         let is_unknown = |pool: &Pool| {
-            let mut sources = pool.families.keys().filter_map(|family| pool.size_for(self.node, *family));
+            let given = pool.families.keys().filter(|family| self.world.gives_out_of(pool, **family));
+            let mut sources = given.filter_map(|family| pool.size_for(self.node, *family));
             sources.any(|(_, source)| source == SizeSource::UnknownMaxPods)
         };
         self.world.pools_of(&self.node.name).any(is_unknown)

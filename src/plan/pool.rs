@@ -12,7 +12,7 @@ use crate::model::names::PoolName;
 use crate::model::observation::PoolObject;
 use crate::model::plan::PoolPlan;
 use crate::model::request::{ClaimStatusWrite, PoolFinalizersWrite, PoolStatusWrite, Target, Write};
-use crate::model::status::{PoolStatus, Sample};
+use crate::model::status::{FamilyCounts, PoolStatus, Sample};
 use crate::model::time::{Now, Timestamp};
 use crate::net::cidr::Family;
 use crate::view::conditions::status;
@@ -119,11 +119,16 @@ fn status_write(world: &World, object: &PoolObject, now: Now) -> Option<PoolStat
     })
 }
 
+/// The counts of which the history of a pool has samples.
+fn sampled(object: &PoolObject, status: &PoolStatus, family: Family, counts: FamilyCounts) -> FamilyCounts {
+    forecast::in_usual_blocks(object.pool.as_ref().ok(), family, counts, status.sizes.get(&family))
+}
+
 /// The history of the pool that its status should have.
 pub(super) fn history(object: &PoolObject, status: &PoolStatus, now: Now) -> BTreeMap<Family, Vec<Sample>> {
     let families = status.families.iter().map(|(family, counts)| {
         let before = object.history.get(family).map(Vec::as_slice).unwrap_or_default();
-        (*family, forecast::history(before, *counts, now.wall))
+        (*family, forecast::history(before, sampled(object, status, *family, *counts), now.wall))
     });
     families.collect()
 }
@@ -132,7 +137,7 @@ pub(super) fn history(object: &PoolObject, status: &PoolStatus, now: Now) -> BTr
 fn next_sample(object: &PoolObject, now: Now) -> Option<Duration> {
     let samples = object.status.families.iter().filter_map(|(family, counts)| {
         let history = object.history.get(family).map(Vec::as_slice).unwrap_or_default();
-        forecast::next_sample(history, *counts, now.wall)
+        forecast::next_sample(history, sampled(object, &object.status, *family, *counts), now.wall)
     });
     let in_time = |at: Timestamp| Duration::try_from(at.duration_since(now.wall)).unwrap_or_default();
     samples.min().map(|at| now.uptime + in_time(at))

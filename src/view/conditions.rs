@@ -32,6 +32,16 @@ pub fn status(world: &World, object: &PoolObject) -> PoolStatus {
         return passive(object, why);
     }
     let tally = tally::of(world, &object.name);
+    if object.pool.is_err() {
+        // Its counts stay as they are, and so do its former sizes: they can't be known without its ranges.
+        return PoolStatus {
+            observed_generation: object.generation,
+            conditions: conditions(world, object, &tally),
+            nodes: tally.nodes,
+            longest_wait: waits::longest(world, object),
+            ..object.status.clone()
+        };
+    }
     PoolStatus {
         observed_generation: object.generation,
         conditions: conditions(world, object, &tally),

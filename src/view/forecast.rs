@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::tally::Tally;
 use crate::model::names::PoolName;
-use crate::model::status::{FamilyCounts, Sample};
+use crate::model::pool::Pool;
+use crate::model::status::{BlockSizes, FamilyCounts, Sample, capped_count};
 use crate::model::time::Timestamp;
 use crate::net::cidr::Family;
 use crate::world::World;
@@ -26,6 +27,35 @@ pub const INTERVAL: Duration = Duration::from_secs(3600);
 
 /// How far the clock of another replica may be ahead.
 const TOLERANCE: Duration = INTERVAL;
+
+/// The counts of a family of a pool in blocks of its usual size: a block of another size on a node counts as those that
+/// it takes. Only so do free blocks and those of nodes add up.
+#[must_use]
+pub fn in_usual_blocks(
+    pool: Option<&Pool>,
+    family: Family,
+    counts: FamilyCounts,
+    sizes: Option<&BlockSizes>,
+) -> FamilyCounts {
+    let Some((usual, sizes)) = pool.and_then(|pool| pool.block_prefix(family)).zip(sizes) else {
+        return counts;
+    };
+    if sizes.counts.iter().all(|(size, counts)| *size == usual || counts.on_nodes == 0) {
+        return counts;
+    }
+    let n_addresses = |prefix: u8| 1u128 << family.bits().saturating_sub(prefix).min(64);
+    let on_nodes = sizes.counts.iter().map(|(size, counts)| n_addresses(*size) * u128::from(counts.on_nodes));
+    let on_nodes = on_nodes.fold(0, u128::saturating_add).div_ceil(n_addresses(usual));
+    FamilyCounts { held: capped_count(on_nodes).saturating_sub(counts.draining), ..counts }
+}
+
+/// The same for each family of a pool.
+pub(super) fn usual_blocks(pool: Option<&Pool>, tally: &Tally) -> BTreeMap<Family, FamilyCounts> {
+    let families = tally.families.iter();
+    families
+        .map(|(family, counts)| (*family, in_usual_blocks(pool, *family, *counts, tally.sizes.get(family))))
+        .collect()
+}
 
 /// The time of the next sample; `None` as long as the count of the last one holds.
 #[must_use]
@@ -72,10 +102,10 @@ pub fn full_in(history: &[Sample], counts: FamilyCounts, now: Timestamp) -> Opti
 #[must_use]
 pub fn of_pool(world: &World, name: &PoolName, tally: &Tally, now: Timestamp) -> BTreeMap<Family, Duration> {
     let Some(object) = world.pool_object(name) else { return BTreeMap::new() };
-    let families = tally
-        .families
-        .iter()
-        .filter_map(|(family, counts)| Some((*family, full_in(object.history.get(family)?, *counts, now)?)));
+    let families = tally.families.iter().filter_map(|(family, counts)| {
+        let counts = in_usual_blocks(object.pool.as_ref().ok(), *family, *counts, tally.sizes.get(family));
+        Some((*family, full_in(object.history.get(family)?, counts, now)?))
+    });
     families.collect()
 }
 

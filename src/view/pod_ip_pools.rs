@@ -44,8 +44,9 @@ fn misfits(world: &World, pool: &Pool, name: &PodIpPoolName) -> Vec<Misfit> {
     let Ok(object) = world.pod_ip_pool(name) else { return Vec::new() };
     let run = run_by_nodes_of(world, pool);
     let ranges = pool.families.iter().filter(|(family, _)| run.contains(family));
+    let sizes = ranges.flat_map(|(family, ranges)| ranges.sizes().into_iter().map(|size| (*family, size)));
     let found: BTreeSet<Misfit> =
-        ranges.filter_map(|(family, ranges)| Misfit::of(object, *family, ranges.block_prefix)).collect();
+        sizes.filter_map(|(family, size)| Misfit::of(object, family, size)).collect();
     let is_minded = |misfit: &Misfit| {
         world.is_of_another_size_of(pool, *misfit)
             || world.is_minded(world.nodes_of_pool(&pool.name), *misfit)

@@ -17,7 +17,7 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::pool::RangeState;
 use crate::model::stable_names;
-use crate::model::status::{CidrCounts, ConditionType, MAX_COUNT, Need};
+use crate::model::status::{CidrCounts, ConditionType, FamilyCounts, MAX_COUNT, Need};
 use crate::model::time::Timestamp;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::support::Support;
@@ -52,6 +52,8 @@ pub struct Snapshot {
 pub struct PoolSnapshot {
     /// Its counts.
     pub tally: Tally,
+    /// The counts of its blocks in blocks of its usual size, by family.
+    pub usual_blocks: BTreeMap<Family, FamilyCounts>,
     /// Whether each of its conditions holds.
     pub conditions: BTreeMap<ConditionType, bool>,
     /// The nodes that it selects and that have no address, by reason.
@@ -81,7 +83,9 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>, now:
         let waits_since = waits::of_pool(world, &name).map(|(need, _, since)| (need, since)).collect();
         let full_in = forecast::of_pool(world, &name, &tally, now);
         let closed = closed(world, &name, &tally);
-        let pool = PoolSnapshot { tally, conditions, without_addresses, waits_since, full_in, closed };
+        let usual_blocks = forecast::usual_blocks(world.pool(&name), &tally);
+        let pool =
+            PoolSnapshot { tally, usual_blocks, conditions, without_addresses, waits_since, full_in, closed };
         snapshot.pools.insert(name, pool);
     }
     snapshot.frozen = Switch::ALL.into_iter().map(|switch| (switch, world.freeze().is_on(switch))).collect();

@@ -224,6 +224,8 @@ impl Tally {
         }
         // CIDRs of a pool do not overlap. So the CIDR around the block is the last one whose first address is not
         // behind the block.
+        // A claim outside of the ranges adds no size: a CIDR of that size may be of another allocator.
+        let is_in_range = self.cidrs.keys().any(|range| range.covers(claim.cidr));
         let around = self.cidrs.range_mut(..=claim.cidr).next_back();
         let mut in_cidr = around.filter(|(cidr, _)| cidr.covers(claim.cidr)).map(|(_, counts)| counts);
         let mut add = |of_family: &mut u64, of_cidr: fn(&mut CidrCounts) -> &mut u64| {
@@ -232,7 +234,7 @@ impl Tally {
                 *of_cidr(counts) += 1;
             }
         };
-        if let Some(sizes) = self.sizes.get_mut(&claim.cidr.family()) {
+        if let Some(sizes) = self.sizes.get_mut(&claim.cidr.family()).filter(|_| is_in_range) {
             // A status of an earlier version has no sizes.
             let of_size = sizes.counts.entry(claim.cidr.prefix_len()).or_default();
             of_size.on_nodes += u64::from(!matches!(claim.state, ClaimState::Cooling(_)));

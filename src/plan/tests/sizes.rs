@@ -54,8 +54,8 @@ fn the_size_of_a_block_follows_from_the_node() {
     let pool = "pool p 10.0.0.0/24 28 sized=big:26 byMaxPods=2:28-25";
     for (node, expected) in [
         ("node a a label=size=big maxPods=10", "10.0.0.0/26"),
-        ("node a a maxPods=14", "10.0.0.0/28"),
-        ("node a a maxPods=15", "10.0.0.0/27"),
+        ("node a a maxPods=12", "10.0.0.0/28"),
+        ("node a a maxPods=13", "10.0.0.0/27"),
         ("node a a maxPods=110", "10.0.0.0/25"),
         // More than the largest block has.
         ("node a a maxPods=250", "10.0.0.0/25"),
@@ -129,4 +129,38 @@ fn overlapping_claims_of_two_sizes_are_published_to_nobody() {
         assert!(plan.requests().is_empty(), "{}", rendered(&plan));
         assert_has(&rendered(&plan), "finding: Overlap");
     }
+}
+
+/// Agents of most modes never give out the first and the last address of a block.
+#[test]
+fn a_size_by_pods_counts_no_edges() {
+    let pool = "pool p 10.0.0.0/24 28 byMaxPods=2:28-25";
+    for (max_pods, size) in [(12, 28), (13, 27), (124, 25), (125, 25)] {
+        let mut cluster = Cluster::of(&format!("{pool}\nnode a a maxPods={max_pods}\nciliumnode a @50"));
+        cluster.expect("a", &format!("claim 10.0.0.0/{size} of pool p for node a"));
+    }
+    // A kubelet that allows no pod has not reported yet.
+    let cluster = Cluster::of(&format!("{pool}\nnode a a maxPods=0\nciliumnode a @50"));
+    assert_has(&rendered(&cluster.plan("a")), "waits: kubelet has not reported");
+}
+
+/// Free blocks have the usual size, and held ones may be larger.
+#[test]
+fn the_share_of_free_blocks_counts_large_blocks_as_the_small_ones_in_them() {
+    let cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28 sized=big:26\nclaim 10.0.0.0/26 x x Held @40\nclaim 10.0.0.64/26 y y Held @41\n\
+         claim 10.0.0.128/28 z z Held @42",
+    );
+    assert_eq!(counts(&cluster, "p"), (10, 3, 7, 0));
+    let snapshot = crate::view::snapshot::snapshot(&cluster.world, [].into_iter(), cluster.now.wall);
+    let usual = snapshot.pools[&"p".into()].usual_blocks[&Family::V4];
+    assert_eq!((usual.held, usual.free), (9, 7));
+}
+
+/// The sizes that a pool once had are known by its status alone.
+#[test]
+fn an_unreadable_pool_keeps_its_former_sizes() {
+    let cluster = Cluster::of("pool p 10.0.0.0/24 27 had=28 invalid");
+    assert!(cluster.condition("p", ConditionType::Ready).starts_with("Invalid false"));
+    assert!(cluster.status("p").sizes[&Family::V4].counts.contains_key(&28));
 }

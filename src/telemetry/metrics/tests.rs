@@ -379,6 +379,7 @@ fn scrape_of_1000_pools(families: &[Family]) -> String {
     for counts in of_pool.tally.families.values_mut() {
         (counts.held, counts.free, counts.published, counts.addresses_free) = (1234, 4321, 12345, 65432);
     }
+    of_pool.usual_blocks = of_pool.tally.families.clone();
     of_pool.full_in = families.iter().map(|family| (*family, Duration::from_secs(1_234_567))).collect();
     for number in 0..1000 {
         let name = PoolName::from(format!("region-1-rack-{number:04}").as_str());

@@ -125,6 +125,9 @@ fn of_pools(
     now: Timestamp,
 ) -> Result<(), std::fmt::Error> {
     let pools = || snapshot.pools.iter().map(|(name, pool)| (name.as_str(), pool));
+    let usual_blocks = pools().flat_map(|(name, pool)| {
+        pool.usual_blocks.iter().map(move |(family, counts)| (name, family.as_str(), counts))
+    });
     let families = || {
         pools().flat_map(|(name, pool)| {
             pool.tally.families.iter().map(move |(family, counts)| (name, family.as_str(), counts))
@@ -133,8 +136,8 @@ fn of_pools(
     gauges(
         encoder,
         "pool_blocks",
-        "Blocks of a pool by state; the sum is the total",
-        families().flat_map(|(pool, family, counts)| {
+        "Blocks of a pool by state, in blocks of its blockSize; the sum is the total",
+        usual_blocks.flat_map(|(pool, family, counts)| {
             [
                 ("held", counts.held),
                 ("draining", counts.draining),

@@ -196,12 +196,14 @@ fn excluding_nothing(family: Family, ranges: &Ranges) -> impl Iterator<Item = Fi
 fn wide(family: Family, ranges: &Ranges) -> Option<FieldError> {
     // 1024 addresses: the default of `perNode.maxAddresses`.
     let everywhere = family.bits() - 10;
-    (ranges.block_prefix < everywhere).then(|| {
+    let widest = ranges.sizes().first().copied()?;
+    (widest < everywhere).then(|| {
         let rule = format!(
             "works only in Cilium's modes cluster-pool and kubernetes: in mode crd the limit is /{everywhere}, \
              in mode multi-pool a block of perNode.maxAddresses"
         );
-        FieldError::new(format!("spec.{family}.blockSize"), &ranges.block_prefix, rule)
+        let field = if widest == ranges.block_prefix { "blockSize" } else { "blockSizes" };
+        FieldError::new(format!("spec.{family}.{field}"), &widest, rule)
     })
 }
 

@@ -104,6 +104,24 @@ fn expected(cluster: &Cluster) -> Metrics {
                 );
                 expected.insert(series, claims.iter().filter(is_one).count().to_string());
             }
+            // In a pool with several sizes a block on a node counts as the blocks of `blockSize` that it takes.
+            let is_on_node = |claim: &&Claim| {
+                claim.pool == name && claim.state != "Cooling" && claim.cidr.contains(separator)
+            };
+            let prefix = |claim: &Claim| claim.cidr.rsplit_once('/')?.1.parse::<u32>().ok();
+            let usual = pool.data["spec"][family]["blockSize"].as_u64().and_then(|size| size.try_into().ok());
+            let on_nodes: Vec<&Claim> = claims.iter().filter(is_on_node).collect();
+            if on_nodes.iter().any(|claim| prefix(claim) != usual) {
+                let bits = if family == "ipv4" { 32 } else { 128 };
+                let size = |prefix: Option<u32>| 1u128 << (bits - prefix.unwrap_or(bits)).min(64);
+                let addresses: u128 = on_nodes.iter().map(|claim| size(prefix(claim))).sum();
+                let n_held = on_nodes.iter().filter(|claim| claim.state == "Held").count();
+                let held = addresses.div_ceil(size(usual)) - (on_nodes.len() - n_held) as u128;
+                let series = format!(
+                    "cilium_node_ipam_pool_blocks{{pool=\"{name}\",family=\"{family}\",state=\"held\"}}"
+                );
+                expected.insert(series, held.to_string());
+            }
         }
     }
     expected
