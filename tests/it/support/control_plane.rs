@@ -266,6 +266,13 @@ impl ControlPlane {
         self.ask(json!({"cmd": "compact", "behindOracle": true}), ASK_TIMEOUT).await.map(drop)
     }
 
+    /// Lets etcd refuse writes, as it does when its store has used up its quota, or accept them again.
+    pub(crate) async fn fill_store(&self, store: Store) -> Result<()> {
+        self.keep_to_this_test();
+        let full = matches!(store, Store::Full);
+        self.ask(json!({"cmd": "space", "full": full}), ASK_TIMEOUT).await.map(drop)
+    }
+
     /// Turns on or off the deletion of CiliumNodes of deleted Nodes, as Kubernetes' garbage collector does it.
     pub(crate) async fn collect_garbage(&self, collect: Collect) -> Result<()> {
         let enabled = matches!(collect, Collect::On);
@@ -295,6 +302,15 @@ impl Drop for ControlPlane {
     }
 }
 
+/// Whether the store of etcd takes writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Store {
+    /// It has used up its quota.
+    Full,
+    /// It has space.
+    Open,
+}
+
 /// Whether garbage is collected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Collect {
@@ -309,7 +325,11 @@ pub(crate) enum Collect {
 pub(crate) fn tool(variable: &str, name: &str) -> PathBuf {
     let path = std::env::var_os(variable)
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("build/bin").join(name), PathBuf::from);
-    assert!(path.is_file(), "{} is missing: run `make tools` (or set {variable})", path.display());
+    assert!(
+        path.is_file(),
+        "{} is missing: run `make tools` (or set {variable})",
+        path.display()
+    );
     path
 }
 
