@@ -7,6 +7,9 @@ SHELL := /bin/bash
 # A cargo-deny that is installed already is used.
 CARGO_DENY := $(or $(shell command -v cargo-deny),build/tools/bin/cargo-deny)
 KUBERNETES_VERSION := v1.35.4
+# Which other versions of Kubernetes the tests run with: tests/data/versions has them all.
+VERSIONS := tests/data/versions
+KUBERNETES := $(shell awk -F ' *[|] *' '$$4 == "make test-kubernetes" { sub(/[.][0-9]*$$/, "", $$1); print $$1 }' $(VERSIONS))
 CARGO_DENY_VERSION := 0.20
 # An mdbook that is installed already is used.
 MDBOOK := $(or $(shell command -v mdbook),build/tools/bin/mdbook)
@@ -42,6 +45,9 @@ ON_ROUTERS := routers::
 AT_LENGTH := at_length::
 # Those with Cilium's datapath. `make test-datapath` runs them, and no other target.
 WITH_DATAPATH := datapath::
+# Those of programs beside the server and the controller, and the tutorial, whose outputs name the version. Another version
+# of Kubernetes changes nothing in what they judge.
+OF_ONE_VERSION := tutorial:: alerting:: scraping:: install:: gobgp:: $(ON_ROUTERS)
 # Those that open the map in Chromium. `make test-map` runs them.
 IN_A_BROWSER := in_a_browser
 export CARGO_TERM_COLOR ?= auto
@@ -170,6 +176,25 @@ cd tests/agent/v$(1) && gofmt -l . | (! grep .) && go vet ./...
 cd tests/agent/suite && AGENT=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 -parallel 8 -timeout 20m $(2) .
 
 endef
+
+.PHONY: test-kubernetes
+test-kubernetes: tools $(KUBERNETES:%=build/bin/controlplane-%) ## The tests that use a server, on each other version of Kubernetes that is supported. KUBERNETES=1.33 for one, WITH=joining:: for some
+	cargo build --locked
+	$(foreach version,$(KUBERNETES),$(call test-with,$(version),$(or $(WITH),$(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(AT_LENGTH) $(WITH_DATAPATH) $(IN_A_BROWSER) $(OF_ONE_VERSION)))))
+
+# The support of the tests refuses a control plane that is missing, and one of another version.
+define test-with
+NODEIPAM_KUBERNETES=$(1) GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(2)
+
+endef
+
+.PHONY: $(KUBERNETES:%=build/bin/controlplane-%)
+$(KUBERNETES:%=build/bin/controlplane-%): build/bin/controlplane-%:
+	@echo 'building kube-apiserver and etcd of Kubernetes $* from their Go modules; the first time takes some minutes'
+	@# The sources are those of the folder, and the versions those of the module of this version.
+	cd tests/controlplane && go build -v -modfile=v$*/go.mod \
+		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$(go list -modfile=v$*/go.mod -m -f '{{.Version}}' k8s.io/kubernetes)" \
+		-o ../../build/bin/controlplane-$* .
 
 .PHONY: test-alerts
 test-alerts: build/bin/promtool ## Evaluate the alerts on series: each stays silent, fires, and resolves

@@ -327,10 +327,45 @@ pub(crate) fn tool(variable: &str, name: &str) -> PathBuf {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("build/bin").join(name), PathBuf::from);
     assert!(
         path.is_file(),
-        "{} is missing: run `make tools` (or set {variable})",
+        "{} is missing: run `make tools` or `make build/bin/{name}` (or set {variable})",
         path.display()
     );
     path
+}
+
+/// The program of the control plane: that of `make tools`, or that of the version of Kubernetes which
+/// `NODEIPAM_KUBERNETES` names (`make test-kubernetes`).
+///
+/// # Panics
+/// If it is missing: no other version may take its place.
+pub(crate) fn control_plane_program() -> PathBuf {
+    tool("NODEIPAM_CONTROLPLANE", &control_plane_of(asked_version().as_deref()))
+}
+
+/// The version of Kubernetes that the tests are asked to run with, such as `1.33`.
+pub(crate) fn asked_version() -> Option<String> {
+    std::env::var("NODEIPAM_KUBERNETES").ok().filter(|version| !version.is_empty())
+}
+
+/// The name of the control plane with this version of Kubernetes.
+pub(crate) fn control_plane_of(version: Option<&str>) -> String {
+    version.map_or_else(|| "controlplane".to_owned(), |version| format!("controlplane-{version}"))
+}
+
+/// Fails if a control plane that reports `running`, such as `v1.33.13`, has another minor version than the tests ask
+/// for.
+pub(crate) fn ensure_version(asked: Option<&str>, running: &str) -> Result<()> {
+    let is_asked_for = |asked: &str| {
+        running
+            .strip_prefix('v')
+            .is_some_and(|running| running.strip_prefix(asked).is_some_and(|rest| rest.starts_with('.')))
+    };
+    match asked {
+        Some(asked) if !is_asked_for(asked) => {
+            bail!("the control plane runs Kubernetes {running}, and NODEIPAM_KUBERNETES asks for {asked}")
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// A client from a kubeconfig file.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tokio::process::Command;
 
-use super::control_plane::tool;
+use super::control_plane::control_plane_program;
 use super::peer::{Heard, Peer};
 use super::rig::Rig;
 
@@ -15,7 +15,7 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     /// Starts a scheduler with the administrator's rights. It binds pods as soon as its caches are filled.
     pub(crate) fn start(rig: &Rig) -> Result<Self> {
-        let mut command = Command::new(tool("NODEIPAM_CONTROLPLANE", "controlplane"));
+        let mut command = Command::new(control_plane_program());
         command.arg("scheduler").arg("--kubeconfig").arg(&rig.control_plane.admin_kubeconfig);
         let alarm = rig.control_plane.alarm.clone();
         let log = rig.control_plane.dir().join("scheduler.log");

@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use super::alarm::Alarm;
-use super::control_plane::{Options, tool};
+use super::control_plane::{Options, asked_version, control_plane_program, ensure_version};
 use super::findings::Finding;
 use super::peer::{Heard, Peer};
 use super::tails;
@@ -76,7 +76,7 @@ impl Servers {
     /// # Panics
     /// If the binary was not built.
     pub(super) async fn start(options: &Options) -> Result<Self> {
-        let program = tool("NODEIPAM_CONTROLPLANE", "controlplane");
+        let program = control_plane_program();
         let dir = tempfile::Builder::new().prefix("nodeipam-servers-").tempdir()?;
         let alarm = Alarm::new();
         let listener = Arc::new(Mutex::new(Hears::Test(alarm.clone())));
@@ -105,6 +105,7 @@ impl Servers {
             .await
             .unwrap_or_else(|_| bail!("the control plane was not ready in {START_TIMEOUT:?}"))
             .inspect_err(|_| tails::print(dir.path()))?;
+        ensure_version(asked_version().as_deref(), ready["version"].as_str().unwrap_or_default())?;
         Ok(Self { peer, ready, listener, installed: Installed::of(options), dir })
     }
 
