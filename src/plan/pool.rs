@@ -119,7 +119,7 @@ fn status_write(world: &World, object: &PoolObject, now: Now) -> Option<PoolStat
     })
 }
 
-/// The counts of which the history of a pool has samples.
+/// The counts that the history of a pool samples.
 fn sampled(object: &PoolObject, status: &PoolStatus, family: Family, counts: FamilyCounts) -> FamilyCounts {
     forecast::in_usual_blocks(object.pool.as_ref().ok(), family, counts, status.sizes.get(&family))
 }
