@@ -20,10 +20,14 @@ pub(super) fn effects(changes: &[Change], before: &World, after: &World) -> Vec<
         .collect()
 }
 
+/// Whether the same nodes get blocks of the same sizes.
+fn has_same_sizes(a: &Ranges, b: &Ranges) -> bool {
+    (a.block_prefix, &a.sized, a.by_max_pods) == (b.block_prefix, &b.sized, b.by_max_pods)
+}
+
 fn effect(family: Family, (before, old): (&World, &Pool), (after, new): (&World, &Pool)) -> Option<String> {
     let (before_change, ranges) = (old.families.get(&family)?, new.families.get(&family)?);
-    let sizes = |ranges: &Ranges| (ranges.block_prefix, ranges.sized.clone(), ranges.by_max_pods);
-    if sizes(before_change) == sizes(ranges) {
+    if has_same_sizes(before_change, ranges) {
         return None;
     }
     let (tally, prefix) = (tally::of(after, &new.name), new.block_prefix(family)?);
@@ -35,7 +39,7 @@ fn effect(family: Family, (before, old): (&World, &Pool), (after, new): (&World,
     let free = |world: &World, pool: &Pool| {
         let prefix = pool.block_prefix(family)?;
         let free = world.ledger().free_blocks(&pool.name, family, prefix)?;
-        Some(free.free_count().saturating_mul(1u128 << u32::from(family.bits() - prefix).min(64)))
+        Some(free.free_count().saturating_mul(family.size_of(prefix)))
     };
     let lost = free(before, old)?.saturating_sub(free(after, new)?);
     let counts = tally.families.get(&family)?;

@@ -255,9 +255,7 @@ impl Pool {
         };
         let wanted = u128::from(max_pods) + u128::from(by.headroom);
         // Agents of other modes than crd never give out the first and the last address of a block.
-        let fits = |prefix: &u8| {
-            (1u128 << family.bits().saturating_sub(*prefix).min(127)).saturating_sub(2) >= wanted
-        };
+        let fits = |prefix: &u8| family.size_of(*prefix).saturating_sub(2) >= wanted;
         let size = (by.largest..=by.smallest).rev().find(fits).unwrap_or(by.largest);
         Some((size, SizeSource::MaxPods(max_pods)))
     }
@@ -266,7 +264,7 @@ impl Pool {
     /// and addresses of nodes in it.
     #[must_use]
     pub fn max_offered(&self, family: Family, prefix: u8) -> u128 {
-        let size = 1u128 << family.bits().saturating_sub(prefix).min(127);
+        let size = family.size_of(prefix);
         if self.excludes_edges(family, size) { size - 2 } else { size }
     }
 

@@ -40,6 +40,12 @@ impl Family {
         }
     }
 
+    /// The number of addresses of a CIDR with this prefix length, and 2^127 for all of IPv6.
+    #[must_use]
+    pub fn size_of(self, prefix_len: u8) -> u128 {
+        1u128 << self.bits().saturating_sub(prefix_len).min(127)
+    }
+
     /// Its name in flags, fields and labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

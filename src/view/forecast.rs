@@ -43,9 +43,9 @@ pub fn in_usual_blocks(
     if sizes.counts.iter().all(|(size, counts)| *size == usual || counts.on_nodes == 0) {
         return counts;
     }
-    let n_addresses = |prefix: u8| 1u128 << family.bits().saturating_sub(prefix).min(64);
-    let on_nodes = sizes.counts.iter().map(|(size, counts)| n_addresses(*size) * u128::from(counts.on_nodes));
-    let on_nodes = on_nodes.fold(0, u128::saturating_add).div_ceil(n_addresses(usual));
+    let sizes = sizes.counts.iter();
+    let addresses = sizes.map(|(size, counts)| family.size_of(*size).saturating_mul(counts.on_nodes.into()));
+    let on_nodes = addresses.fold(0, u128::saturating_add).div_ceil(family.size_of(usual));
     FamilyCounts { held: capped_count(on_nodes).saturating_sub(counts.draining), ..counts }
 }
 
@@ -102,11 +102,10 @@ pub fn full_in(history: &[Sample], counts: FamilyCounts, now: Timestamp) -> Opti
 #[must_use]
 pub fn of_pool(world: &World, name: &PoolName, tally: &Tally, now: Timestamp) -> BTreeMap<Family, Duration> {
     let Some(object) = world.pool_object(name) else { return BTreeMap::new() };
-    let families = tally.families.iter().filter_map(|(family, counts)| {
-        let counts = in_usual_blocks(object.pool.as_ref().ok(), *family, *counts, tally.sizes.get(family));
-        Some((*family, full_in(object.history.get(family)?, counts, now)?))
-    });
-    families.collect()
+    let families = usual_blocks(object.pool.as_ref().ok(), tally).into_iter();
+    families
+        .filter_map(|(family, counts)| Some((family, full_in(object.history.get(&family)?, counts, now)?)))
+        .collect()
 }
 
 /// The time from which grants count.

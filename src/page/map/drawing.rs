@@ -210,7 +210,7 @@ fn labels(family: &FamilyMap, range: &RangeMap, layout: &Layout) -> Markup {
 
 /// The position of the first address of the block with this number in a range.
 fn first_position(family: &FamilyMap, range: &RangeMap, number: u128) -> u128 {
-    let block_size = 1u128 << (family.family.bits() - family.block_prefix).min(127);
+    let block_size = family.family.size_of(family.block_prefix);
     range.cidr.first() + number * block_size
 }
 
