@@ -95,14 +95,16 @@ fn expected(cluster: &Cluster) -> Metrics {
             if pool.data["spec"][family].is_null() {
                 continue;
             }
+            let series = |state: &str| {
+                format!(
+                    "cilium_node_ipam_pool_blocks{{pool=\"{name}\",family=\"{family}\",state=\"{state}\"}}"
+                )
+            };
             for (state, word) in [("Held", "held"), ("Cooling", "cooling")] {
                 let is_one = |claim: &&Claim| {
                     claim.pool == name && claim.state == state && claim.cidr.contains(separator)
                 };
-                let series = format!(
-                    "cilium_node_ipam_pool_blocks{{pool=\"{name}\",family=\"{family}\",state=\"{word}\"}}"
-                );
-                expected.insert(series, claims.iter().filter(is_one).count().to_string());
+                expected.insert(series(word), claims.iter().filter(is_one).count().to_string());
             }
             // In a pool with several sizes a block on a node counts as the blocks of `blockSize` that it takes.
             let is_on_node = |claim: &&Claim| {
@@ -117,10 +119,7 @@ fn expected(cluster: &Cluster) -> Metrics {
                 let addresses: u128 = on_nodes.iter().map(|claim| size(prefix(claim))).sum();
                 let n_held = on_nodes.iter().filter(|claim| claim.state == "Held").count();
                 let held = addresses.div_ceil(size(usual)) - (on_nodes.len() - n_held) as u128;
-                let series = format!(
-                    "cilium_node_ipam_pool_blocks{{pool=\"{name}\",family=\"{family}\",state=\"held\"}}"
-                );
-                expected.insert(series, held.to_string());
+                expected.insert(series("held"), held.to_string());
             }
         }
     }
