@@ -2,7 +2,6 @@
 //! the address of the node.
 
 mod bird;
-pub(crate) mod daemon;
 pub(crate) mod routers;
 
 use std::collections::BTreeMap;
@@ -18,7 +17,6 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use serde_json::json;
 
-use self::daemon::{Daemon, Shown};
 use crate::answers::{Said, ask};
 use crate::chronicle::{Chronicle, after_second};
 use crate::scene::{PROMPT, SOON, ask_many, insist, join_one, wait_claims_carried};
@@ -26,6 +24,7 @@ use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, ELECTED};
 use crate::support::families::Families;
+use crate::support::gobgp_daemon::{Daemon, Shown};
 use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 

@@ -12,10 +12,10 @@ use super::lab::Lab;
 use super::machine::{Pod, Setup};
 use super::ping::Pings;
 use super::{FLAGS, MORE_THAN_ONE_BLOCK, address, with_lab};
-use crate::gobgp::daemon::Daemon;
 use crate::gobgp::routers::{SHORT, configuration};
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, ELECTED};
+use crate::support::gobgp_daemon::Daemon;
 use crate::support::objects::PoolSpec;
 use crate::support::rig::Rig;
 

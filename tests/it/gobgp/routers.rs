@@ -13,7 +13,6 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
 use super::bird::{ADDRESS, Bird};
-use super::daemon::Daemon;
 use super::{flags, hop};
 use crate::routers::oracle::{expected, never_two_ways, no_flap};
 use crate::scene::{PROMPT, SOON, ask_many, insist, insist_for, join, join_one, wait_claims_carried};
@@ -21,6 +20,7 @@ use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::families::Families;
+use crate::support::gobgp_daemon::Daemon;
 use crate::support::lab::{Change, Route};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};

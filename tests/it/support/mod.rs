@@ -24,6 +24,7 @@ pub(crate) mod eventually;
 pub(crate) mod families;
 pub(crate) mod findings;
 pub(crate) mod fleet;
+pub(crate) mod gobgp_daemon;
 pub(crate) mod holdings;
 pub(crate) mod kubectl;
 pub(crate) mod kubelet;

@@ -9,12 +9,12 @@ use tokio::task::JoinSet;
 
 use super::{LONG, SHORT, assert_sound, configuration, since, start, wait_restarted, wait_right};
 use crate::gobgp::bird::{ADDRESS, Bird};
-use crate::gobgp::daemon::Daemon;
 use crate::gobgp::flags;
 use crate::routers::oracle::never_two_ways;
 use crate::scene::{insist, join_one};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
+use crate::support::gobgp_daemon::Daemon;
 use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::under_oracle;
 

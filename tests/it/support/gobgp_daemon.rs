@@ -7,6 +7,7 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use cilium_node_ipam::model::gobgp::RibPath;
@@ -18,10 +19,12 @@ use tonic::client::Grpc;
 use tonic::transport::Endpoint;
 use tonic_prost::ProstCodec;
 
-use crate::scene::SOON;
-use crate::support::control_plane::tool;
-use crate::support::eventually::eventually;
-use crate::support::{signals, tails};
+use super::control_plane::tool;
+use super::eventually::eventually;
+use super::{signals, tails};
+
+/// From its start until it serves its table, on a machine that is busy with other tests.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Without sessions: a test of a table needs none.
 const CONFIGURATION: &str = "[global.config]\nas = 64512\nrouter-id = \"192.0.2.254\"\nport = -1\n";
@@ -38,16 +41,16 @@ pub(crate) struct Daemon {
 
 /// A path: its next hop, the path identifier, and the second of its last change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shown {
-    pub(super) next_hop: String,
-    pub(super) communities: Vec<u32>,
-    pub(super) identifier: u32,
-    pub(super) second: i64,
+pub(crate) struct Shown {
+    pub(crate) next_hop: String,
+    pub(crate) communities: Vec<u32>,
+    pub(crate) identifier: u32,
+    pub(crate) second: i64,
 }
 
 impl Daemon {
     /// Starts one without sessions, and waits until it serves.
-    pub(super) async fn start(folder: &Path) -> Result<Self> {
+    pub(crate) async fn start(folder: &Path) -> Result<Self> {
         Self::start_with(folder, CONFIGURATION).await
     }
 
@@ -81,7 +84,7 @@ impl Daemon {
 
     async fn wait_serving(&mut self) -> Result<()> {
         // The daemon can't notify this process, so this one polls.
-        let first_table = eventually(SOON, async || table_of(&self.address).await);
+        let first_table = eventually(START_TIMEOUT, async || table_of(&self.address).await);
         tokio::select! {
             table = first_table => table.map(drop).context("gobgpd does not serve"),
             ended = self.child.wait() => bail!("gobgpd has ended, {}", ended?),
@@ -89,36 +92,36 @@ impl Daemon {
     }
 
     /// Kills it and starts another one at the same address, with an empty table.
-    pub(super) async fn restart(mut self) -> Result<Self> {
+    pub(crate) async fn restart(mut self) -> Result<Self> {
         self.child.kill().await?;
         Self::start_at(&self.folder, self.address.clone()).await
     }
 
     /// Kills it. Returns the value that starts it again.
-    pub(super) async fn stop(mut self) -> Result<Stopped> {
+    pub(crate) async fn stop(mut self) -> Result<Stopped> {
         self.child.kill().await?;
         Ok(Stopped { folder: self.folder.clone(), address: self.address.clone() })
     }
 
     /// Stops it by SIGTERM, as systemd and kubelet do.
-    pub(super) async fn terminate(mut self) -> Result<Stopped> {
+    pub(crate) async fn terminate(mut self) -> Result<Stopped> {
         signals::send(self.child.id().context("gobgpd has ended")?, "TERM").await?;
         self.child.wait().await?;
         Ok(Stopped { folder: self.folder.clone(), address: self.address.clone() })
     }
 
     /// The paths of its global table.
-    pub(super) async fn table(&self) -> Result<BTreeMap<String, Vec<Shown>>> {
+    pub(crate) async fn table(&self) -> Result<BTreeMap<String, Vec<Shown>>> {
         table_of(&self.address).await
     }
 
     /// Adds a path as another writer.
-    pub(super) async fn add_foreign(&self, prefix: &str, next_hop: &str) -> Result<()> {
+    pub(crate) async fn add_foreign(&self, prefix: &str, next_hop: &str) -> Result<()> {
         self.add(prefix, next_hop, FOREIGN).await
     }
 
     /// Adds a path with this identifier.
-    pub(super) async fn add(&self, prefix: &str, next_hop: &str, id: PathId) -> Result<()> {
+    pub(crate) async fn add(&self, prefix: &str, next_hop: &str, id: PathId) -> Result<()> {
         let path = RibPath { next_hop: next_hop.parse()?, communities: std::collections::BTreeSet::new() };
         let request = gobgp::add(prefix.parse::<Cidr>()?, &path, id, 1);
         let codec = ProstCodec::<api::AddPathRequest, api::AddPathResponse>::default();
@@ -128,7 +131,7 @@ impl Daemon {
     }
 
     /// Withdraws a path with this identifier.
-    pub(super) async fn withdraw(&self, prefix: &str, id: PathId) -> Result<()> {
+    pub(crate) async fn withdraw(&self, prefix: &str, id: PathId) -> Result<()> {
         let request = gobgp::withdraw(prefix.parse::<Cidr>()?, id);
         let codec = ProstCodec::<api::DeletePathRequest, api::DeletePathResponse>::default();
         let method = PathAndQuery::from_static(method::DELETE_PATH);
@@ -162,13 +165,13 @@ async fn table_of(address: &str) -> Result<BTreeMap<String, Vec<Shown>>> {
 }
 
 /// A daemon that was killed.
-pub(super) struct Stopped {
+pub(crate) struct Stopped {
     folder: PathBuf,
     address: String,
 }
 
 impl Stopped {
-    pub(super) async fn start(self) -> Result<Daemon> {
+    pub(crate) async fn start(self) -> Result<Daemon> {
         Daemon::start_at(&self.folder, self.address).await
     }
 }
