@@ -75,6 +75,14 @@ func (s *supervisor) obey(ctx context.Context, commands <-chan []byte) {
 				revision, err := s.observer.compact(ctx, c.BehindOracle)
 				s.answer(c, answer{Revision: revision}, err)
 			}()
+		case "space":
+			if c.Full == nil {
+				s.answer(c, answer{}, errors.New("full is missing"))
+				continue
+			}
+			go func() {
+				s.answer(c, answer{}, s.observer.space(ctx, *c.Full))
+			}()
 		case "backup", "restore":
 			go func() {
 				var err error

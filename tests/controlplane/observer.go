@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -282,6 +283,34 @@ func (o *observer) compactAt(ctx context.Context, revision int64) error {
 	defer cancel()
 	if _, err := o.client.Compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
 		return errors.Join(fmt.Errorf("compacting at revision %d", revision), err)
+	}
+	return nil
+}
+
+// space raises or removes the alarm that etcd raises when its store has used up its quota: until it is removed, etcd
+// refuses every write but deletions.
+func (o *observer) space(ctx context.Context, full bool) error {
+	ctx, cancel := context.WithTimeout(ctx, oracleTimeout)
+	defer cancel()
+	members, err := o.client.MemberList(ctx)
+	if err != nil {
+		return fmt.Errorf("asking etcd for its members: %w", err)
+	}
+	for _, member := range members.Members {
+		if !full {
+			alarm := clientv3.AlarmMember{MemberID: member.ID, Alarm: etcdserverpb.AlarmType_NOSPACE}
+			if _, err := o.client.AlarmDisarm(ctx, &alarm); err != nil {
+				return fmt.Errorf("removing the alarm: %w", err)
+			}
+			continue
+		}
+		request := etcdserverpb.AlarmRequest{
+			Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: member.ID, Alarm: etcdserverpb.AlarmType_NOSPACE,
+		}
+		maintenance := etcdserverpb.NewMaintenanceClient(o.client.ActiveConnection())
+		if _, err := maintenance.Alarm(ctx, &request); err != nil {
+			return fmt.Errorf("raising the alarm: %w", err)
+		}
 	}
 	return nil
 }

@@ -36,6 +36,8 @@ type command struct {
 	IPAM         string `json:"ipam,omitempty"`         // renew.
 	CiliumConfig bool   `json:"ciliumConfig,omitempty"` // renew.
 
+	Full *bool `json:"full,omitempty"` // space.
+
 	BehindOracle bool `json:"behindOracle,omitempty"` // compact: before the oracle has read so far.
 }
 

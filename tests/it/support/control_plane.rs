@@ -266,6 +266,13 @@ impl ControlPlane {
         self.ask(json!({"cmd": "compact", "behindOracle": true}), ASK_TIMEOUT).await.map(drop)
     }
 
+    /// Lets etcd refuse writes, as it does when its store has used up its quota, or accept them again.
+    pub(crate) async fn fill_store(&self, store: Store) -> Result<()> {
+        self.keep_to_this_test();
+        let full = matches!(store, Store::Full);
+        self.ask(json!({"cmd": "space", "full": full}), ASK_TIMEOUT).await.map(drop)
+    }
+
     /// Turns on or off the deletion of CiliumNodes of deleted Nodes, as Kubernetes' garbage collector does it.
     pub(crate) async fn collect_garbage(&self, collect: Collect) -> Result<()> {
         let enabled = matches!(collect, Collect::On);
@@ -293,6 +300,15 @@ impl Drop for ControlPlane {
             servers.hand_on();
         }
     }
+}
+
+/// Whether the store of etcd takes writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Store {
+    /// It has used up its quota.
+    Full,
+    /// It has space.
+    Open,
 }
 
 /// Whether garbage is collected.

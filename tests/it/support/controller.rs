@@ -164,6 +164,11 @@ impl Controller {
         Ok(std::fs::read_to_string(&self.address_file).context("its address")?.trim().to_owned())
     }
 
+    /// Its exit status, if it has exited by itself.
+    pub(crate) fn has_exited(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }

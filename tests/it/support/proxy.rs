@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,8 @@ struct Shared {
     /// How far the clock of the server is ahead, as the dates of its answers show it.
     ahead: watch::Sender<SignedDuration>,
     passing: Mutex<Passing>,
+    /// Whether each change and each answer is noted. A run of hours has no use for them, and no memory.
+    notes_changes: AtomicBool,
     /// Requests whose clients have disconnected.
     late: Mutex<JoinSet<()>>,
 }
@@ -158,6 +160,8 @@ pub(crate) enum Fault {
     CutAfter,
     /// It is answered with this code, and the server never sees it.
     Status(u16),
+    /// The server carries it out, and it is answered with this code nevertheless.
+    StatusAfter(u16),
     /// It is answered with 429, as by the server's flow control, and with this number of seconds to wait.
     TooMany(u32),
     /// The server carries it out, and its answer comes later.
@@ -195,6 +199,10 @@ pub(crate) struct Planted {
 }
 
 impl Planted {
+    pub(crate) fn fault(&self) -> Fault {
+        self.rule.fault
+    }
+
     /// How often the fault happened.
     pub(crate) fn fired(&self) -> usize {
         self.rule.fired.load(Ordering::SeqCst)
@@ -298,6 +306,7 @@ impl Proxy {
             held: watch::Sender::default(),
             ahead: watch::Sender::default(),
             passing: Mutex::default(),
+            notes_changes: AtomicBool::new(true),
             late: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
@@ -330,6 +339,11 @@ impl Proxy {
     /// From now on the clock of the server appears to be ahead by this time: the dates of its answers are.
     pub(crate) fn put_clock_ahead(&self, by: SignedDuration) {
         self.shared.ahead.send_replace(by);
+    }
+
+    /// From now on only counts requests, and keeps none of them.
+    pub(crate) fn keep_counts_only(&self) {
+        self.shared.notes_changes.store(false, Ordering::Relaxed);
     }
 
     /// The requests that have passed so far.
@@ -389,7 +403,8 @@ impl Shared {
         };
         let asked = Asked { name, ..asked };
         let _patching = self.note(&asked);
-        let change = (parts.method != Method::GET).then(|| self.note_change(parts.uri.path(), &body));
+        let is_noted = parts.method != Method::GET && self.notes_changes.load(Ordering::Relaxed);
+        let change = is_noted.then(|| self.note_change(parts.uri.path(), &body));
         let asked = Asked { change, ..asked };
         let Some(rule) = self.next_fault(&asked) else {
             return self.forward(&asked, Request::from_parts(parts, body)).await;
@@ -405,12 +420,13 @@ impl Shared {
                 self.forward_late(asked, Request::from_parts(parts, body), pause);
                 return std::future::pending().await;
             }
-            Fault::AnswerLost | Fault::CutAfter | Fault::SlowAnswer(_) => {}
+            Fault::AnswerLost | Fault::CutAfter | Fault::SlowAnswer(_) | Fault::StatusAfter(_) => {}
         }
         let answer = self.forward(&asked, Request::from_parts(parts, body)).await?;
         match rule.fault {
             Fault::AnswerLost => std::future::pending().await,
             Fault::CutAfter => Err(anyhow!("cut")),
+            Fault::StatusAfter(code) => Ok(refusal(code, &asked)),
             Fault::SlowAnswer(pause) => {
                 tokio::time::sleep(pause).await;
                 Ok(answer)
@@ -495,7 +511,9 @@ impl Shared {
         if let Some(change) = asked.change {
             self.passing().changes[change].code = Some(parts.status.as_u16());
         }
-        if let (Some(Verb::Patch | Verb::Update), Some(Kind::CiliumNode)) = (asked.verb, asked.kind) {
+        if let (Some(Verb::Patch | Verb::Update), Some(Kind::CiliumNode)) = (asked.verb, asked.kind)
+            && self.notes_changes.load(Ordering::Relaxed)
+        {
             let answered = Answered { at: Instant::now(), path, code: parts.status.as_u16() };
             self.passing().answers.push(answered);
         }

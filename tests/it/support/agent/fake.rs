@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::discovery::{LocalNode, left_behind};
 use super::host::Host;
 use super::ipam::{Ipam, Report};
-use super::{Addresses, Filled, Losses, RESTORED, Settings, Started, plain};
+use super::{Addresses, Filled, GivesUp, Losses, RESTORED, Settings, Started, plain};
 use crate::support::families::Family;
 use crate::support::objects::Kind;
 
@@ -263,7 +263,9 @@ impl Inner {
 
     fn fail(&self, error: &anyhow::Error) {
         self.phase.send_replace(Phase::Failed(format!("{error:#}")));
-        self.host.alarm.raise(format!("the agent of {} has ended itself: {error:#}", self.name));
+        if self.settings.gives_up == GivesUp::Alarm {
+            self.host.alarm.raise(format!("the agent of {} has ended itself: {error:#}", self.name));
+        }
     }
 
     async fn come_up(&self) -> Result<()> {

@@ -54,6 +54,8 @@ pub(crate) struct Settings {
     pub(crate) server: Option<PathBuf>,
     /// Whether the test fails if a pod's address could not be restored.
     pub(crate) losses: Losses,
+    /// Imitations only: whether the test fails if the agent gives up, as it does after ten writes that failed.
+    pub(crate) gives_up: GivesUp,
 }
 
 /// A version of Cilium whose agent is tested.
@@ -86,6 +88,15 @@ pub(crate) enum Losses {
     Expected,
 }
 
+/// Whether the test fails if an agent gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivesUp {
+    /// The test has failed.
+    Alarm,
+    /// The test takes servers away for longer than agents try, and starts the agent again.
+    Expected,
+}
+
 impl Settings {
     /// The harness's defaults for agents of these families.
     pub(crate) fn of(families: Families) -> Self {
@@ -102,6 +113,7 @@ impl Settings {
             seed: 1,
             server: None,
             losses: Losses::Alarm,
+            gives_up: GivesUp::Alarm,
         }
     }
 }
