@@ -353,6 +353,12 @@ scale: tools ## Measure how fast many nodes are served on a real API server. NOD
 	cargo build --locked --release --bins --example scale
 	cargo run --locked --release --example scale -- $(if $(NODES),--nodes $(NODES)) $(if $(POOLS),--pools $(POOLS)) $(if $(STATUS),--status) $(if $(SCRAPE),--scrape) $(if $(WATCHERS),--watchers $(WATCHERS)) $(if $(MODE),--mode $(MODE)) $(if $(BLOCK_SIZE),--block-size $(BLOCK_SIZE)) $(if $(FLAGS),--flags '$(FLAGS)')
 
+.PHONY: chaos
+chaos: build/bin/controlplane build/bin/gobgpd ## Disturb the controller for MINUTES=10 on real API servers: replicas, requests, etcd and nodes, while an oracle reads every version. NODES=300 and SEED= as printed
+	@# With the checks of a debug build, and fast enough for hundreds of nodes.
+	cargo build --locked --profile simulation --bins --example chaos
+	GOGC=$(TEST_GOGC) cargo run --locked --quiet --profile simulation --example chaos -- $(if $(MINUTES),--minutes $(MINUTES)) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: takeover
 takeover: tools ## Measure how long a node that joins waits when the leader ends, is killed, halted or cut off, with the default times
 	DEFAULT_LEASE_TIMES=1 cargo test --locked --test it -- --nocapture election::of_three
