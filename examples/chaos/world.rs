@@ -25,8 +25,8 @@ use crate::support::views::Claim;
 /// The prefix length of a block.
 const BLOCK_SIZE: u8 = 28;
 
-/// A range with 16,384 blocks, so that no node waits for a block of another one.
-const RANGE: &str = "10.64.0.0/14";
+/// Two ranges with 8,192 blocks each, so that no node waits for a block of another one.
+const RANGES: [&str; 2] = ["10.64.0.0/15", "10.66.0.0/15"];
 
 /// How long a claim may be Releasing. The leader is killed every few seconds, and servers are away.
 const RELEASING: Duration = Duration::from_secs(600);
@@ -65,10 +65,11 @@ impl World {
         let rig = Rig::start(Options { ipam: mode, ..Options::default() }).await?;
         rig.control_plane.limit_releasing(RELEASING).await?;
         prepare(&rig, BLOCK_SIZE).await?;
-        let pool = PoolSpec::new("p").select("zone", "a").ipv4(BLOCK_SIZE, &[RANGE]);
+        let pool = PoolSpec::new("p").select("zone", "a").ipv4(BLOCK_SIZE, &RANGES);
         let pool = pool.with("reuseAfterNodeLoss", "10s").with("reuseAfter", "5s");
-        let reclaim = json!({"mode": "Enabled", "usedBelow": 70, "after": "1s"});
-        rig.cluster.create_pool(&pool.with("reclaim", reclaim)).await?;
+        let reclaim = json!({"mode": "Enabled", "usedBelow": 80, "after": "1s"});
+        let pool = pool.with("reclaim", reclaim).with("expand", json!({"usedAbove": 90, "freeBelow": 2}));
+        rig.cluster.create_pool(&pool).await?;
         let seen = summary.clone();
         rig.cluster.cache().subscribe(Box::new(move |kind, _, object| {
             if let (Kind::Block, Some(object)) = (kind, object) {
@@ -105,12 +106,13 @@ impl World {
             tokio::try_join!(
                 time,
                 replicas.suffer(&over, rng.fork()),
+                self.drain_ranges(&over, rng.fork()),
                 faults::disturb_servers(plane, &over, rng.fork(), &self.summary),
                 faults::disturb_daemon(daemon, &over, rng.fork(), &self.summary),
                 try_join_all(machines),
             )
         };
-        let ((), (), (), daemon, mut agents) = plane.alarm.over(chaos).await?;
+        let ((), (), (), (), daemon, mut agents) = plane.alarm.over(chaos).await?;
         let calm = Instant::now();
         eprintln!("{}: the chaos is over", plane.options.ipam);
         replicas.recover().await?;
@@ -122,11 +124,33 @@ impl World {
         self.report().await
     }
 
+    /// An administrator gives one range back, and then the other one, until the chaos is over.
+    async fn drain_ranges(&self, over: &Over, mut rng: fastrand::Rng) -> Result<()> {
+        while !over.within(Duration::from_millis(rng.u64(30_000..120_000))).await {
+            let draining = rng.usize(..=RANGES.len());
+            // It fails while the server is away.
+            if self.set_ranges(Some(draining)).await.is_ok() {
+                self.summary.count("pool: a range drains, or none");
+            }
+        }
+        Ok(())
+    }
+
+    async fn set_ranges(&self, draining: Option<usize>) -> Result<()> {
+        let cidrs = RANGES.iter().enumerate().map(|(number, range)| {
+            let state = if draining == Some(number) { "Draining" } else { "Active" };
+            json!({"cidr": range, "state": state})
+        });
+        let cidrs: Vec<_> = cidrs.collect();
+        self.rig.cluster.patch_pool("p", json!({"ipv4": {"cidrs": cidrs}})).await.map(drop)
+    }
+
     /// Waits until every agent serves pods, and no claim is half done.
     async fn settle(&self, agents: &mut [FakeAgent]) -> Result<()> {
         for agent in agents.iter_mut() {
             wait_ready(&self.rig, &self.summary, agent).await?;
         }
+        self.set_ranges(None).await?;
         // A node that needs less than it has would start another drain.
         self.rig.cluster.patch_pool("p", json!({"reclaim": {"mode": "DryRun"}})).await?;
         for agent in agents.iter() {
