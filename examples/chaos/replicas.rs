@@ -40,6 +40,11 @@ const CALM: Duration = Duration::from_secs(120);
 /// The logs of replicas that were killed, kept for a failure.
 const KEPT_LOGS: usize = 12;
 
+/// The time until the next disturbance. A drain takes many seconds, so that some pauses are long.
+fn pause(rng: &mut fastrand::Rng) -> Duration {
+    Duration::from_millis(if rng.u8(..12) == 0 { rng.u64(20_000..60_000) } else { rng.u64(1000..5000) })
+}
+
 /// The replicas of one cluster.
 pub(crate) struct Replicas<'a> {
     plane: &'a ControlPlane,
@@ -80,7 +85,7 @@ impl<'a> Replicas<'a> {
     /// Disturbs them until the chaos is over.
     pub(crate) async fn suffer(&mut self, over: &Over, mut rng: fastrand::Rng) -> Result<()> {
         self.planted = self.each.iter().flat_map(|(_, proxy)| faults::plant(proxy)).collect();
-        while !over.within(Duration::from_millis(rng.u64(1000..5000))).await {
+        while !over.within(pause(&mut rng)).await {
             self.restart_those_that_have_exited()?;
             let any = rng.usize(..REPLICAS);
             match rng.u8(..10) {
