@@ -9,7 +9,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::{Listing, Observation};
 use cilium_node_ipam::model::plan::{NodePlan, TimedState};
-use cilium_node_ipam::model::request::{Read, Request};
+use cilium_node_ipam::model::request::{Read, Request, Write};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::plan;
@@ -33,7 +33,8 @@ const MOST_ROUNDS: usize = 150;
 const MOST_ROUNDS_IN_ALL: usize = 800;
 /// The maximum number of times in a turn that a replica decides and carries out its decisions.
 const MOST_IN_A_TURN: usize = 10;
-/// How many rounds in a row have nothing to do at rest. Everything that a plan waits for is due by the third.
+/// How many rounds of full length in a row have nothing to do at rest. Everything that a plan waits for is due by the
+/// third.
 const QUIET_ROUNDS: usize = 3;
 /// How many pauses of reclaim are waited for at most, and for how long: more than the longest pause after a refusal.
 const MOST_PAUSES: usize = 3;
@@ -58,6 +59,7 @@ impl Cluster {
         let (mut n_rounds, mut n_busy, mut n_quiet, mut n_pauses) = (0, 0, 0, 0);
         let mut last_busy = 0;
         while n_quiet < QUIET_ROUNDS {
+            let is_short = self.has_looked;
             match self.round(n_rounds)? {
                 Round::Busy => {
                     n_busy += 1;
@@ -67,7 +69,7 @@ impl Cluster {
                 Round::Reads => n_quiet = 0,
                 // The cluster has waited for the next change: a block that has cooled starts another chain.
                 Round::Statuses => (n_busy, n_quiet) = (0, 0),
-                Round::Quiet => (n_busy, n_quiet) = (0, n_quiet + 1),
+                Round::Quiet => (n_busy, n_quiet) = (0, n_quiet + usize::from(!is_short)),
             }
             if n_quiet == QUIET_ROUNDS && n_pauses < MOST_PAUSES && self.is_any_withdrawn() {
                 self.pass(PAUSE_OF_RECLAIM);
@@ -80,8 +82,10 @@ impl Cluster {
             }
             if n_busy > most || n_rounds > MOST_ROUNDS_IN_ALL {
                 let differ = self.statuses_that_differ();
-                // Without an election they write these statuses in turn, for as long as each runs (decision 0045).
-                if n_rounds - last_busy > most && self.memories_may_differ() && !differ.is_empty() {
+                // Without an election they write these statuses in turn, or ask an agent in turn, for as long as each runs
+                // (decision 0045).
+                let disagree = !differ.is_empty() || self.is_any_mute();
+                if n_rounds - last_busy > most && self.memories_may_differ() && disagree {
                     break;
                 }
                 return Err(format!("no rest after {n_busy} rounds, {n_rounds} in all{differ}"));
@@ -191,8 +195,17 @@ impl Cluster {
     fn under_way(&mut self, number: usize) -> Round {
         let is_look = |flight: &Flight| matches!(flight.request, Request::Read(Read::PodsOf(..)));
         self.has_looked |= self.replicas[number].in_flight.iter().any(is_look);
-        let rounds = self.replicas[number].in_flight.iter().map(|flight| Round::of(&flight.request));
+        let rounds = self.replicas[number].in_flight.iter().map(|flight| self.round_of(&flight.request));
         rounds.max().unwrap_or(Round::Quiet)
+    }
+
+    /// The kind of round that a request makes here. An agent of a tainted node may never answer, and each replica asks
+    /// it for ever.
+    fn round_of(&self, request: &Request) -> Round {
+        match request {
+            Request::Write(Write::UsageQuery(query)) if self.taint.is(&query.node) => Round::Quiet,
+            _ => Round::of(request),
+        }
     }
 
     /// Changes that come sooner or later: the CiliumNode of a deleted Node is deleted, and an agent is ready, and has
@@ -212,6 +225,11 @@ impl Cluster {
             nodes.iter().try_for_each(|name| self.agent_catches_up(name))?;
         }
         Ok(())
+    }
+
+    /// Whether an agent never answers, because another writer took addresses from its pods.
+    fn is_any_mute(&self) -> bool {
+        self.agents.iter().any(|(node, agent)| self.taint.is(node) && !agent.is_ready())
     }
 
     /// Whether a replica may keep addresses taken that others never saw: another writer removed them, or the CiliumNode
@@ -239,7 +257,7 @@ impl Cluster {
     /// A replica at rest has no requests that make another kind of round than this, or a quieter one.
     fn wants_only(&self, number: usize, at_most: Round) -> Result<(), String> {
         let mut in_flight = self.replicas[number].in_flight.iter();
-        match in_flight.find(|flight| Round::of(&flight.request) > at_most) {
+        match in_flight.find(|flight| self.round_of(&flight.request) > at_most) {
             None => Ok(()),
             Some(flight) => Err(format!("r{number} was at rest, and wants to `{}`", flight.request)),
         }
