@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::summary::Summary;
 use crate::support::agent::{FakeAgent, GivesUp, Settings};
+use crate::support::kubelet::{self, Health};
 use crate::support::objects::{Kind, NodeSpec};
 use crate::support::rig::Rig;
 use crate::world::Over;
@@ -36,11 +37,15 @@ pub(crate) struct Machine<'a> {
     rng: fastrand::Rng,
     pods: BTreeSet<String>,
     n_pods: usize,
+    /// How often it has joined. Each time its agent has another Pod.
+    n_joined: usize,
+    /// How often its agent has started again since then.
+    n_restarts: u32,
 }
 
 impl<'a> Machine<'a> {
     pub(crate) fn new(rig: &'a Rig, summary: &'a Summary, name: String, rng: fastrand::Rng) -> Self {
-        Self { rig, summary, name, rng, pods: BTreeSet::new(), n_pods: 0 }
+        Self { rig, summary, name, rng, pods: BTreeSet::new(), n_pods: 0, n_joined: 0, n_restarts: 0 }
     }
 
     /// Lives until the chaos is over. Returns the agent of the machine, which is running.
@@ -72,11 +77,40 @@ impl<'a> Machine<'a> {
             sleep(RETRY).await;
         }
         let settings = Settings { gives_up: GivesUp::Expected, ..self.rig.agents.settings() };
+        (self.n_joined, self.n_restarts) = (self.n_joined + 1, 0);
+        let (client, pod, release) = (&self.rig.cluster.client, self.agent_pod(), settings.release.as_str());
+        self.repeat(async || match kubelet::create_agent_pod(client, &pod, &self.name, release).await {
+            Err(error) if code_of(&error) == Some(409) => Ok(()),
+            other => other,
+        })
+        .await?;
         let mut agent = self.rig.agents.fake_with(&self.name, settings);
         agent.start()?;
         wait_ready(self.rig, self.summary, &mut agent).await?;
+        self.report(Health::Ready).await?;
         self.summary.count("machine: joined");
         Ok(agent)
+    }
+
+    /// The name of the Pod of its agent.
+    fn agent_pod(&self) -> String {
+        format!("cilium-{}-{}", self.name, self.n_joined)
+    }
+
+    /// The kubelet reports the agent.
+    async fn report(&self, health: Health) -> Result<()> {
+        let (client, pod) = (&self.rig.cluster.client, self.agent_pod());
+        self.repeat(async || kubelet::report(client, &pod, self.n_restarts, health).await).await
+    }
+
+    /// Makes a request until the server carries it out.
+    async fn repeat(&self, request: impl AsyncFn() -> Result<()>) -> Result<()> {
+        while let Err(error) = request().await {
+            self.rig.control_plane.alarm.check().with_context(|| format!("{error:#}"))?;
+            self.summary.count("machine: requests repeated");
+            sleep(RETRY).await;
+        }
+        Ok(())
     }
 
     async fn act(&mut self, agent: &mut FakeAgent) -> Result<()> {
@@ -104,8 +138,11 @@ impl<'a> Machine<'a> {
             }
             8 => {
                 agent.stop().await;
+                self.n_restarts += 1;
+                self.report(Health::Starting).await?;
                 agent.start()?;
                 wait_ready(self.rig, self.summary, agent).await?;
+                self.report(Health::Ready).await?;
                 self.summary.count("machine: agent restarted");
             }
             _ => {
@@ -120,21 +157,30 @@ impl<'a> Machine<'a> {
         agent.power_off().await;
         self.pods.clear();
         let nodes = Kind::Node.api(&self.rig.cluster.client);
-        loop {
-            match nodes.delete(&self.name, &DeleteParams::default()).await {
-                Ok(_) => break,
-                Err(kube::Error::Api(status)) if status.code == 404 => break,
-                Err(_) => {
-                    self.rig.control_plane.alarm.check()?;
-                    self.summary.count("machine: requests repeated");
-                    sleep(RETRY).await;
-                }
-            }
-        }
+        self.repeat(async || delete(nodes.delete(&self.name, &DeleteParams::default()).await)).await?;
+        let (pods, at_once) =
+            (kubelet::pods(&self.rig.cluster.client), DeleteParams::default().grace_period(0));
+        self.repeat(async || delete(pods.delete(&self.agent_pod(), &at_once).await)).await?;
         let gone = async || Ok(self.rig.cluster.object(Kind::CiliumNode, &self.name).is_none());
         self.rig.cluster.wait_until("a CiliumNode to be collected", COLLECTED, gone).await?;
         self.summary.count("machine: lost");
         Ok(())
+    }
+}
+
+/// What the server said, if it refused the request.
+fn code_of(error: &anyhow::Error) -> Option<u16> {
+    match error.downcast_ref()? {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// What is gone is deleted.
+fn delete<T>(answer: kube::Result<T>) -> Result<()> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => Ok(other.map(drop)?),
     }
 }
 

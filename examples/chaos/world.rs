@@ -87,9 +87,7 @@ impl World {
         let daemon = Daemon::start(folder.path()).await?;
         let address = daemon.address.clone();
         let exports = ["--routes", "gobgp", "--gobgp-address", &address];
-        // Imitated agents have no Pods that name their version.
-        let drains = ["--usage-query-interval", "5s", "--reclaim-unknown-agents"];
-        let more = [exports.as_slice(), &drains].concat();
+        let more = [exports.as_slice(), &["--usage-query-interval", "5s"]].concat();
         let mut replicas = Replicas::start(&self.rig, &more, &self.summary).await?;
         let machines = (0..n_nodes).map(|number| {
             let name = format!("n{number:04}");
