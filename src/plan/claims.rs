@@ -1,5 +1,7 @@
 //! The only place that moves a claim: a table of rows, each with the states it starts from, a guard, and a change.
 //!
+//! A claim begins as Held, when `needs` or `recreation` creates it.
+//!
 //! [`crate::model::transitions`] lists the moves that may be made. `docs/invariants.md`, The states of a claim, has
 //! the same rows with the reason of each.
 //!
@@ -102,7 +104,7 @@ pub(super) const ROWS: &[Row] = &[
         &[Held], "no carrier has ever shown the block",
         guards::was_never_published => Then::Release(Unused), NeverPublished
     ),
-    // A released claim that is needed after all.
+    // A claim that was given up and is held again, or stays as it is.
     when!(
         COOLING, "it is being deleted, and only finalizers of other writers keep it",
         guards::is_terminating => Then::Stay, Terminating
@@ -137,14 +139,16 @@ pub(super) const ROWS: &[Row] = &[
         COOLING, "the block has cooled, and its node is still lost if it was",
         guards::has_cooled => Then::Delete, Cooled
     ),
-    // Drains, as the steps of `drain` and `released_by_agent` choose them.
+    // Blocks that leave nodes that exist. `drain::start` and `drain::kept` choose these for both ways of leaving.
     chosen!(&[Held], "its node can do without the block" => Then::Drain, DrainStarts),
     chosen!(&[Draining], "its node needs the block, or the block can't leave" => Then::Hold, DrainEnds),
+    // Those that leave address by address: `drain::addresses`.
     chosen!(
         &[Draining], "its agent has released every address, and no pod has one" => Then::Release(Reclaimed),
         Consented
     ),
     chosen!(&[Draining], "its agent has released every address, and a pod has one" => Then::Hold, PodFound),
+    // Those that leave as a whole: `drain::blocks`, and `released_by_agent` for the first and the last row.
     chosen!(
         &[Held], "its agent does not list the block, and its node does not need it" => Then::Release(Reclaimed),
         Unneeded

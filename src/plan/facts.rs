@@ -47,7 +47,7 @@ pub(super) struct ClaimFacts<'a> {
     pub(super) publishable: Option<Result<(), NotPublishable>>,
     /// The progress of a claim that drains on this carrier.
     pub(super) drain: Option<Drain>,
-    /// The progress of a claim that its agent has released.
+    /// The progress of a claim that is Releasing(Reclaimed): its agent has released it, or is asked after its removal.
     pub(super) leaving: Option<Leaving>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct ClaimFacts<'a> {
 pub(super) enum Answer {
     No,
     Yes,
-    /// It is unknown, and an event or a time will show it.
+    /// It is unknown, and an event, a time or a later step will show it.
     Unknown,
     /// It is unknown, and this request may show it.
     First(Box<Request>),

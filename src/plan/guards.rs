@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::evidence::{is_carried, was_never_published as never_published};
 use super::facts::{Answer, ClaimFacts, Facts};
 use super::pods::{no_pod_uses_abandoned_block, no_pod_uses_removed_block};
-use super::withdrawal;
+use super::route_withdrawal;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::outcome::Presence;
@@ -170,7 +170,7 @@ pub(super) fn is_absent(claim: &ClaimFacts<'_>, facts: &Facts<'_>, draft: &mut D
         no_pod_uses_removed_block(claim, facts, draft)
     };
     match pods {
-        Answer::Yes if !withdrawal::is_gone(facts.world, draft, claim.claim) => Answer::Unknown,
+        Answer::Yes if !route_withdrawal::is_gone(facts.world, draft, claim.claim) => Answer::Unknown,
         answer => answer,
     }
 }

@@ -18,7 +18,9 @@
 //! - which blocks to claim: [`needs`], `recreation`, `returning`, `late_labels`;
 //! - when to publish them, safety rules 3 to 5: [`publication`], `first_publication`, `former_mode`, `foreign`,
 //!   `agent_version`;
-//! - how blocks leave: `drain`, `released_by_agent`, `abandoned`, `withdrawal`.
+//! - how blocks leave: `drain`, `released_by_agent`, `abandoned`, `route_withdrawal`.
+//!
+//! A node that leaves or returns needs no step of its own: the first rows of the table move its claims.
 //!
 //! `stopped_requests` drops the requests that a freeze or a standby stops. `availability` says whether a node can give
 //! addresses to pods. `reasons` says why a pool gives nothing. [`mod@pool`] is the plan of one pool, and `pod_ip_pools`
@@ -49,13 +51,13 @@ mod reasons;
 mod recreation;
 mod released_by_agent;
 mod returning;
+mod route_withdrawal;
 mod scaling;
 mod steps;
 mod stopped_requests;
 mod subject;
 #[cfg(test)]
 mod tests;
-mod withdrawal;
 
 pub use availability::next_condition;
 #[cfg(test)]

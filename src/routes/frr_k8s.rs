@@ -10,7 +10,7 @@
 //! - Each write carries uid and version. Prefixes are changed only if all claims of the node are known as of that
 //!   version. An object of an absent node is deleted only after a read of the Node.
 //!
-//! So if a version later than a block's release lacks the block, no later version has it (`plan/withdrawal.rs`).
+//! So if a version later than a block's release lacks the block, no later version has it (`plan/route_withdrawal.rs`).
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};

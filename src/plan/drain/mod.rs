@@ -1,9 +1,15 @@
 //! Reclaims blocks from nodes that still exist, with the consent of their agents (`docs/invariants.md`, Taking a
 //! block back).
 //!
+//! There are two ways, and the trait `removes_with_query` of a mode chooses one (`publisher`):
+//!
+//! - Address by address: the block is closed and Draining, its agent releases each address, and then it is removed.
+//! - As a whole: the block is Releasing and removed, and its agent is asked. An agent that still uses it gets it back;
+//!   until the next attempt it is Draining.
+//!
 //! Each step follows from the objects alone, so a replica that exits at any point is replaced by any other. Keeps one
-//! invariant: a block drains on only while the node can do without it and the use of its agent is known (safety rule
-//! 7). Otherwise it rests, or is held again ([`kept`]).
+//! invariant: a surplus block drains on only while the node can do without it and the use of its agent is known (safety
+//! rule 7). Otherwise it rests, or is held again ([`kept`]). A block that must leave gets a replacement instead.
 //!
 //! - [`start`]: which blocks start draining.
 //! - [`need`]: which blocks a node needs.
