@@ -95,7 +95,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 documents.find(|document| document.value["metadata"]["name"] == pool["metadata"]["name"]);
             named.unwrap_or(first)
         };
-        pools.extend(merged.into_iter().map(|pool| (of(&pool), pool)));
+        for pool in merged {
+            let document = of(&pool);
+            let errors = check::check_document(&pool);
+            n_refused += errors.len();
+            for error in &errors {
+                screen::note(format_args!("{}: the pool would be refused: {error}", document.name()));
+            }
+            if errors.is_empty() {
+                pools.push((document, pool));
+            }
+        }
     }
     let is_nothing = !input.documents.iter().any(|document| import::has_pools(&document.value));
     if is_nothing {

@@ -53,6 +53,10 @@ fn of_group(group: &[Value]) -> Option<Result<Value, String>> {
         Ok(Requirements { expressions, .. }) => expressions,
         Err(why) => return Some(Err(why)),
     };
+    let of_all: Vec<&Value> = group.iter().filter(|pool| expressions(pool).is_empty()).collect();
+    if let [one, other, ..] = of_all[..] {
+        return Some(Err(format!("{} and {} are both for all nodes", name(one), name(other))));
+    }
     let mut spec = Map::new();
     if !selector.is_empty() {
         spec.insert("nodeSelector".to_owned(), json!({ "matchExpressions": selector }));
@@ -62,8 +66,7 @@ fn of_group(group: &[Value]) -> Option<Result<Value, String>> {
         // The one that names more labels comes first.
         let mut sized: Vec<&Value> = group.iter().filter(|pool| !expressions(pool).is_empty()).collect();
         sized.sort_by_key(|pool| std::cmp::Reverse(expressions(pool).len()));
-        let of_all = group.iter().find(|pool| expressions(pool).is_empty());
-        let usual = of_all.map(size).or_else(|| group.iter().map(size).max());
+        let usual = of_all.first().map(|pool| size(pool)).or_else(|| group.iter().map(size).max());
         let sized: Vec<Value> = sized
             .into_iter()
             .map(|pool| json!({ "nodeSelector": pool["spec"]["nodeSelector"], "blockSize": size(pool) }))

@@ -276,6 +276,14 @@ fn cluster_cidrs_with_one_range_become_one_pool() {
     let (merged, _) = pools(&[classes[2].clone(), rest]);
     assert_eq!(merged[0]["spec"]["nodeSelector"], Value::Null);
     assert_eq!(merged[0]["spec"]["ipv4"]["blockSize"], 26);
+    // Only one of them can.
+    let mut rest_too = of_class("rest-too", 7, &[]);
+    let mut rest = of_class("rest", 6, &[]);
+    rest["spec"]["nodeSelector"] = Value::Null;
+    rest_too["spec"]["nodeSelector"] = Value::Null;
+    let (merged, notes) = pools(&[rest, rest_too]);
+    assert_eq!(merged.len(), 2);
+    assert!(notes[0].ends_with("stay apart: rest and rest-too are both for all nodes"), "{notes:?}");
     // A selector can't say "one of two keys".
     let mut other = of_class("other", 6, &["x"]);
     other["spec"]["nodeSelector"]["nodeSelectorTerms"][0]["matchExpressions"][0]["key"] = json!("pool");
