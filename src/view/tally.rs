@@ -345,11 +345,19 @@ impl<'a> Mixed<'a> {
             Some(whole) => run.intersection(whole),
             None => Some(run),
         });
-        let left = runs.map(|run| {
-            let taken = self.taken.runs_within(run).map(BlockRun::count).fold(0, u128::saturating_add);
-            run.count().saturating_sub(taken)
-        });
+        let left = runs.map(|run| self.left_in(run));
         n_claims.saturating_add(left.fold(0, u128::saturating_add))
+    }
+
+    /// The claims in a CIDR, and its blocks of the usual size that no claim takes. It may be closed.
+    fn cut(&self, within: Cidr) -> u128 {
+        let n_claims = self.claims.iter().filter(|claim| within.covers(**claim)).count() as u128;
+        n_claims.saturating_add(self.left_in(self.free_blocks.grid().span(within)))
+    }
+
+    fn left_in(&self, run: BlockRun) -> u128 {
+        let taken = self.taken.runs_within(run).map(BlockRun::count).fold(0, u128::saturating_add);
+        run.count().saturating_sub(taken)
     }
 }
 
@@ -371,8 +379,7 @@ fn finish_cidr(
         None => found.usable.saturating_add(found.held_closed),
         Some(mixed) => mixed.total(Some(cidr)),
     };
-    let kept = found.cut.saturating_sub(found.usable);
-    counts.blocks = capped_count(if mixed.is_some() { total.saturating_add(kept) } else { found.cut });
+    counts.blocks = capped_count(mixed.map_or(found.cut, |mixed| mixed.cut(cidr)));
     counts.free = capped_count(free);
     let taken = total.saturating_sub(claimed).saturating_sub(free).saturating_sub(n_useless);
     counts.foreign = capped_count(taken.saturating_add(found.cut.saturating_sub(found.own)));

@@ -164,3 +164,13 @@ fn an_unreadable_pool_keeps_its_former_sizes() {
     assert!(cluster.condition("p", ConditionType::Ready).starts_with("Invalid false"));
     assert!(cluster.status("p").sizes[&Family::V4].counts.contains_key(&28));
 }
+
+/// A CIDR that gives nothing out counts its blocks as any other.
+#[test]
+fn a_cordoned_cidr_counts_blocks_of_two_sizes_once() {
+    for state in ["", " cordoned"] {
+        let pool = format!("pool p 10.0.0.0/24 27 had=28{state}\nclaim 10.0.0.0/28 x x Held @40");
+        let counts = Cluster::of(&pool).status("p").cidrs[&"10.0.0.0/24".parse().unwrap()];
+        assert_eq!((counts.blocks, counts.held), (8, 1), "{pool}");
+    }
+}
