@@ -118,6 +118,7 @@ struct Field<'a> {
     path: String,
     schema: &'a Value,
     can_change: bool,
+    is_required: bool,
     example: Option<&'a Value>,
 }
 
@@ -135,7 +136,10 @@ fn fields<'a>(path: &str, schema: &'a Value, example: Option<&'a Value>, found: 
         let above =
             rules(schema).any(|(of, message)| of == Some(&*field) && message.starts_with("is immutable"));
         let example = example.and_then(|example| example.get(name));
-        found.push(Field { path: path.clone(), schema: schema_of, can_change: !(own || above), example });
+        let can_change = !(own || above);
+        let is_required =
+            schema["required"].as_array().is_some_and(|required| required.iter().any(|field| field == name));
+        found.push(Field { path: path.clone(), schema: schema_of, can_change, is_required, example });
         fields(&path, schema_of, example, found);
     }
 }
@@ -211,7 +215,7 @@ fn each_field_of_a_pool_and_of_a_claim_has_a_row() {
             } else {
                 "| field | type | meaning |\n|---|---|---|\n".to_owned()
             };
-            for Field { path, schema, can_change, example } in found {
+            for Field { path, schema, can_change, is_required, example } in found {
                 let meaning = cell(schema["description"].as_str().unwrap_or_default());
                 let kind = kind(schema);
                 if has_examples {
@@ -222,6 +226,7 @@ fn each_field_of_a_pool_and_of_a_claim_has_a_row() {
                     } else {
                         Default::default()
                     };
+                    let default = if is_required { "required".to_owned() } else { default };
                     let can_change = if can_change { "yes" } else { "no" };
                     let _ = writeln!(
                         text,
