@@ -349,9 +349,9 @@ build/tools/bin/cargo-deny:
 	cargo install cargo-deny --version '^$(CARGO_DENY_VERSION)' --locked --root build/tools
 
 .PHONY: scale
-scale: tools ## Measure how fast many nodes are served on a real API server. NODES=1000 and POOLS=1 set the size; STATUS=1 measures `status`, SCRAPE=1 a scrape, WATCHERS=100 the cost of watchers (MODE=multi-pool, BLOCK_SIZE=24, FLAGS=... of the controller)
+scale: tools ## Measure how fast many nodes are served on a real API server. NODES=1000 and POOLS=1 set the size; STATUS=1 measures `status`, SCRAPE=1 a scrape, WATCHERS=100 the cost of watchers (MODE=multi-pool, BLOCK_SIZE=24, RECLAIM=100 nodes that give a block back, FLAGS=... of the controller)
 	cargo build --locked --release --bins --example scale
-	cargo run --locked --release --example scale -- $(if $(NODES),--nodes $(NODES)) $(if $(POOLS),--pools $(POOLS)) $(if $(STATUS),--status) $(if $(SCRAPE),--scrape) $(if $(WATCHERS),--watchers $(WATCHERS)) $(if $(MODE),--mode $(MODE)) $(if $(BLOCK_SIZE),--block-size $(BLOCK_SIZE)) $(if $(FLAGS),--flags '$(FLAGS)')
+	cargo run --locked --release --example scale -- $(if $(NODES),--nodes $(NODES)) $(if $(POOLS),--pools $(POOLS)) $(if $(STATUS),--status) $(if $(SCRAPE),--scrape) $(if $(WATCHERS),--watchers $(WATCHERS)) $(if $(MODE),--mode $(MODE)) $(if $(BLOCK_SIZE),--block-size $(BLOCK_SIZE)) $(if $(RECLAIM),--reclaim $(RECLAIM)) $(if $(FLAGS),--flags '$(FLAGS)')
 
 .PHONY: chaos
 chaos: build/bin/controlplane build/bin/gobgpd ## Disturb the controller for MINUTES=10 on real API servers: replicas, requests, etcd and nodes, while an oracle reads every version. NODES=300 and SEED= as printed

@@ -8,6 +8,7 @@
 mod support;
 
 mod audience;
+mod reclaim;
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -26,6 +27,7 @@ use crate::support::controller::{Controller, command};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::preparation::create_default_pool;
 use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
+use crate::support::rig::Rig;
 use crate::support::views::Published;
 
 /// The maximum number of concurrent requests that create the cluster.
@@ -74,6 +76,10 @@ struct Args {
     /// The prefix length of a node's block, with --watchers.
     #[arg(long, value_name = "N", default_value_t = 28, value_parser = clap::value_parser!(u8).range(24..=28))]
     block_size: u8,
+
+    /// How many nodes grow and give a block back after that, with --watchers, in crd mode.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    reclaim: u16,
 
     /// More flags of the controller, separated by spaces, with --watchers.
     #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
@@ -279,23 +285,26 @@ fn served_from_now(cluster: &Cluster) -> Arc<Mutex<BTreeMap<String, Instant>>> {
 async fn watched(names: &[String], n_watchers: usize, args: &Args) -> Result<()> {
     let ipam = ["crd", "multi-pool", "cluster-pool"].into_iter().find(|mode| *mode == args.mode);
     let ipam = ipam.context("clap allows no other")?;
-    let control_plane = ControlPlane::start(Options { ipam, ..Options::default() }).await?;
-    let families = control_plane.options.families;
-    let mut cluster =
-        Cluster::start(control_plane.admin.clone(), families, control_plane.alarm.clone()).await?;
-    cluster.ipam = ipam;
+    let rig = Rig::start(Options { ipam, ..Options::default() }).await?;
+    let (control_plane, cluster) = (&rig.control_plane, &rig.cluster);
+    let n_reclaimed = usize::from(args.reclaim);
+    ensure!(
+        ipam == "crd" || n_reclaimed == 0,
+        "--reclaim: in the mode {ipam} agents give blocks back by themselves"
+    );
+    ensure!(n_reclaimed <= names.len(), "--reclaim: there are only {} nodes", names.len());
     eprintln!("making {} nodes", names.len());
     cluster.create_nodes(&names.iter().map(NodeSpec::new).collect::<Vec<_>>()).await?;
-    create_cilium_nodes(&cluster, names).await?;
+    create_cilium_nodes(cluster, names).await?;
     if ipam == "multi-pool" {
         create_default_pool(&cluster.client, args.block_size).await?;
     }
     eprintln!("gathering {n_watchers} watchers");
-    let audience = Audience::gather(&control_plane, n_watchers).await?;
+    let audience = Audience::gather(control_plane, n_watchers).await?;
     let flags: Vec<&str> = AS_INSTALLED.into_iter().chain(args.flags.split_whitespace()).collect();
-    let controller = Controller::start_ready(&control_plane, &flags).await?;
-    let served = served_from_now(&cluster);
-    let pid = api_server(&control_plane)?;
+    let controller = Controller::start_ready(control_plane, &flags).await?;
+    let served = served_from_now(cluster);
+    let pid = api_server(control_plane)?;
     audience.count_from_now();
     let (cpu, began) = (seconds_of_cpu(pid)?, Instant::now());
     cluster.create_pool(&PoolSpec::new("default").ipv4(args.block_size, &["10.0.0.0/8"])).await?;
@@ -316,6 +325,13 @@ async fn watched(names: &[String], n_watchers: usize, args: &Args) -> Result<()>
     let memory = memory(Some(pid))?;
     let times: Vec<Instant> = served_at().into_values().collect();
     print_watched(began, all_served, cpu, &memory, &heard, &times);
+    let reclaimed = &names[..n_reclaimed];
+    if !reclaimed.is_empty() {
+        eprintln!("growing {n_reclaimed} nodes");
+        let agents = reclaim::grow(&rig, reclaimed, args.block_size).await?;
+        reclaim::reclaim(&rig, reclaimed, &audience, n_watchers).await?;
+        drop(agents);
+    }
     controller.sigkill().await?;
     drop(audience);
     control_plane.assert_clean().await
