@@ -21,6 +21,7 @@ mod columns;
 mod creating;
 mod datapath;
 mod decisions;
+mod definition_versions;
 mod docs;
 mod dry_run;
 mod dual_stack;
