@@ -45,6 +45,8 @@ ON_ROUTERS := routers::
 AT_LENGTH := at_length::
 # Those with Cilium's datapath. `make test-datapath` runs them, and no other target.
 WITH_DATAPATH := datapath::
+# Those with the program of another commit. `make test-upgrade` runs them, and no other target.
+WITH_FORMER := install::upgrade::
 # Those of programs beside the server and the controller, and the tutorial, whose outputs name the version. Another version
 # of Kubernetes changes nothing in what they judge.
 OF_ONE_VERSION := tutorial:: alerting:: scraping:: install:: gobgp:: $(ON_ROUTERS)
@@ -156,7 +158,7 @@ mutants: ## Take each rule out of a copy of the tree in turn, and see random scr
 test-it: $(TOOLS) $(if $(TOOLS),$(BESIDE_TOOLS))
 	@# Without FRR and BIRD, and without a way to install them, the script says why, and that those tests are skipped.
 	routers=; scripts/need-routers || routers='--skip $(ON_ROUTERS)'; \
-	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $$routers $(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(AT_LENGTH) $(WITH_DATAPATH) $(IN_A_BROWSER))
+	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $$routers $(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(AT_LENGTH) $(WITH_DATAPATH) $(WITH_FORMER) $(IN_A_BROWSER))
 
 .PHONY: test-go
 test-go: $(TOOLS) ## The tests of the test control plane, and what is known of Cilium on its oldest and its newest agent
@@ -183,7 +185,7 @@ endef
 .PHONY: test-kubernetes
 test-kubernetes: tools $(KUBERNETES:%=build/bin/controlplane-%) ## The tests that use a server, on each other version of Kubernetes that is supported. KUBERNETES=1.33 for one, WITH=joining:: for some
 	cargo build --locked
-	$(foreach version,$(KUBERNETES),$(call test-with,$(version),$(or $(WITH),$(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(AT_LENGTH) $(WITH_DATAPATH) $(IN_A_BROWSER) $(OF_ONE_VERSION) $(NOT_WITH_$(version))))))
+	$(foreach version,$(KUBERNETES),$(call test-with,$(version),$(or $(WITH),$(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(AT_LENGTH) $(WITH_DATAPATH) $(WITH_FORMER) $(IN_A_BROWSER) $(OF_ONE_VERSION) $(NOT_WITH_$(version))))))
 
 # The support of the tests refuses a control plane that is missing, and one of another version.
 define test-with
@@ -221,6 +223,11 @@ test-datapath: build/bin/controlplane build/bin/kubectl build/bin/gobgpd $(DATAP
 	@# Without root or these packages, the script says why nothing runs.
 	scripts/need-datapath
 	RUST_TEST_THREADS=2 cargo test --locked --test it -- --nocapture $(WITH_DATAPATH)
+
+.PHONY: test-upgrade
+test-upgrade: build/bin/controlplane build/bin/kubectl $(HELMS:%=build/bin/helm-%) ## Upgrade from another version, roll back, and upgrade again, with 60 nodes. FROM=TAG or COMMIT; the newest tag without it
+	former=$$(scripts/former-version '$(FROM)'); \
+	NODEIPAM_FORMER="$$former" RUST_TEST_THREADS=1 cargo test --locked --test it -- --nocapture $(WITH_FORMER)
 
 .PHONY: test-krew
 test-krew: build/bin/validate-krew-manifest build/bin/kubectl-krew build/bin/kubectl ## The plugin for krew: its own validator accepts the manifest, and krew installs it

@@ -16,6 +16,7 @@ mod monitoring;
 mod queries;
 mod rendered;
 mod unset;
+mod upgrade;
 pub(crate) mod values;
 
 use std::collections::BTreeSet;

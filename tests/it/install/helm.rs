@@ -273,7 +273,7 @@ async fn columns(plane: &ControlPlane) -> Result<String> {
     kubectl(plane, &["get", "crd/nodeipblocks.nodeipam.io", "-o", path]).await
 }
 
-async fn deployment(plane: &ControlPlane, name: &str) -> Result<Deployment> {
+pub(super) async fn deployment(plane: &ControlPlane, name: &str) -> Result<Deployment> {
     let deployments: Api<Deployment> = Api::namespaced(plane.admin.clone(), NAMESPACE);
     Ok(deployments.get(name).await?)
 }

@@ -76,11 +76,15 @@ impl Controller {
     }
 
     fn spawn(control_plane: &ControlPlane, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
+        Self::spawn_program(control_plane, command(kubeconfig), flags)
+    }
+
+    fn spawn_program(control_plane: &ControlPlane, mut program: Command, flags: &[&str]) -> Result<Self> {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let log = control_plane.dir().join(format!("controller-{number}.log"));
         let address_file = control_plane.dir().join(format!("controller-{number}.address"));
         let output = File::create(&log)?;
-        let child = command(kubeconfig)
+        let child = program
             .env("RUST_LOG", LOG_FILTER)
             .args(["run", "--listen", "127.0.0.1:0", "--address-file"])
             .arg(&address_file)
@@ -98,6 +102,18 @@ impl Controller {
     /// Starts a controller and waits until it is ready.
     pub(crate) async fn start_ready(control_plane: &ControlPlane, flags: &[&str]) -> Result<Self> {
         let mut controller = Self::start(control_plane, flags)?;
+        control_plane.alarm.over(controller.wait_ready()).await?;
+        Ok(controller)
+    }
+
+    /// As [`Controller::start_ready`], with the program of another version.
+    pub(crate) async fn start_ready_other(
+        control_plane: &ControlPlane,
+        program: &Path,
+        flags: &[&str],
+    ) -> Result<Self> {
+        let command = command_of(program, &control_plane.controller_kubeconfig);
+        let mut controller = Self::spawn_program(control_plane, command, flags)?;
         control_plane.alarm.over(controller.wait_ready()).await?;
         Ok(controller)
     }
@@ -306,7 +322,12 @@ fn program() -> Result<PathBuf> {
 /// The product with this kubeconfig.
 pub(crate) fn command(kubeconfig: &Path) -> Command {
     // A missing binary shows as an error of the start, which names it.
-    let mut command = Command::new(program().unwrap_or_else(|_| "cilium-node-ipam".into()));
+    command_of(&program().unwrap_or_else(|_| "cilium-node-ipam".into()), kubeconfig)
+}
+
+/// A program of any version with this kubeconfig.
+fn command_of(program: &Path, kubeconfig: &Path) -> Command {
+    let mut command = Command::new(program);
     command.env("KUBECONFIG", kubeconfig).kill_on_drop(true);
     command
 }
