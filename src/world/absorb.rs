@@ -14,6 +14,7 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, Listing, Object, Observation, PoolObject, Unreadable};
+use crate::model::plan::TimedState;
 use crate::model::pool::{Pool, Reservation};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::{Cidr, Family};
@@ -172,7 +173,13 @@ impl World {
         let own_before = self.cilium_node(&name).map(|known| known.addresses.clone()).unwrap_or_default();
         self.set_own_addresses(Kind::CiliumNode, &name, &own_before, &cilium_node.addresses);
         let uid = cilium_node.uid.clone();
-        match self.entries.of(&name).cilium_node.replace(Box::new(cilium_node)) {
+        let entry = self.entries.of(&name);
+        let before = entry.cilium_node.replace(Box::new(cilium_node));
+        if before.as_ref().is_none_or(|before| before.uid != uid) {
+            // The reads of the Pods said nothing about the machine that has returned.
+            entry.remembered.serving.begin_anew(TimedState::FormerModeOver);
+        }
+        match before {
             Some(before) if before.uid != uid => self.remember(*before),
             // Otherwise the answer, or the report of the use, may be an earlier version that was missed. The agent gets
             // the query again.

@@ -77,6 +77,11 @@ impl NodeProgress {
         self.lasting.iter().find(|(of, _)| *of == lasting).map(|(_, since)| *since)
     }
 
+    /// This state begins anew when a plan finds it again.
+    pub(super) fn begin_anew(&mut self, lasting: TimedState) {
+        self.lasting.retain(|(of, _)| *of != lasting);
+    }
+
     /// Takes in the lasting states that a plan found, as far as it looked.
     pub(super) fn note_lasting(&mut self, plan: &NodePlan, now: Duration) {
         self.lasting

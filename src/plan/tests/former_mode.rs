@@ -38,6 +38,21 @@ fn a_node_with_pods_of_a_former_mode_gets_nothing_and_they_are_named() {
     cluster.expect("a", "claim 10.0.0.0/26 of pool p for node a");
 }
 
+/// A machine that returns may have run in another mode since the last read.
+#[test]
+fn reads_of_the_pods_count_for_one_ciliumnode() {
+    for is_seen_to_go in [false, true] {
+        let mut cluster = Cluster::of(BEFORE);
+        found_quiet(&mut cluster);
+        cluster.pass(1);
+        if is_seen_to_go {
+            cluster.delete(Kind::CiliumNode, "a", 59);
+        }
+        cluster.observe("ciliumnode a @60 10.1.0.0/24 bare agents=10.1.0.9 recreated");
+        cluster.expect("a", "read the pods of node a");
+    }
+}
+
 /// It can give an address to a pod right after any read.
 #[test]
 fn a_node_waits_while_an_agent_of_the_former_mode_is_ready() {
