@@ -467,13 +467,13 @@ krew: ## Pack KREW='amd64=FILE arm64=FILE' as a plugin of kubectl into build/kre
 	scripts/krew '$(HOMEPAGE)' '$(KREW_URL)' $(KREW)
 
 .PHONY: static
-static: ## Run the build steps of the image without a daemon, unoptimised, and check that the binary is static
+static: ## Run the build steps of the image without a daemon, unoptimised, and check that the binary is static. ARCH=aarch64 for another architecture
 	@# In a copy of what .dockerignore lets through, so that a file which the image would lack is missing here too.
 	rm -rf build/context
 	mkdir -p build/context
 	sed -n 's/^!//p' .dockerignore | xargs cp --archive --target-directory=build/context
 	@# It may run beside tests, which have to answer in time.
-	PATH="$(CURDIR)/build/tools/bin:$$PATH" CARGO_TARGET_DIR='$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)' nice build/context/scripts/build-static --profile dev
+	PATH="$(CURDIR)/build/tools/bin:$$PATH" CARGO_TARGET_DIR='$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)' nice build/context/scripts/build-static --profile dev $(if $(ARCH),--arch $(ARCH))
 
 .PHONY: bench
 bench: ## Measure the core; docs/performance.md says what the numbers mean
