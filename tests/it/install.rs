@@ -14,6 +14,7 @@ pub(crate) mod helm;
 mod image;
 mod monitoring;
 mod queries;
+mod release;
 mod rendered;
 mod unset;
 mod upgrade;
