@@ -6,6 +6,7 @@
 //! phase, in which `v1alpha1` disappears, is only asked of the API server: this program reads `v1alpha1`.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -159,6 +160,7 @@ async fn rewrite_killed_at(rig: &Rig, claim: &str) -> Result<()> {
         .arg("-f")
         .arg(&file)
         .env("KUBECONFIG", proxy.kubeconfig())
+        .stdout(Stdio::null())
         .kill_on_drop(true)
         .spawn()?;
     eventually(SOON, async || {
