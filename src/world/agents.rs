@@ -77,6 +77,12 @@ impl Agents {
         Changed::Nodes(changed)
     }
 
+    /// Whether this news of a Pod shows that its agent may give addresses to pods, or may have: it is Ready, or the Pod
+    /// is another one.
+    pub(super) fn may_serve(&self, pod: &AgentPod) -> bool {
+        !pod.ended && (pod.ready || self.on(&pod.node).all(|known| known.uid != pod.uid))
+    }
+
     fn observe_all(&mut self, pods: Vec<AgentPod>) -> Changed {
         let mut listed: BTreeMap<NodeName, Vec<AgentPod>> = BTreeMap::new();
         for pod in pods {

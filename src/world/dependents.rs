@@ -15,6 +15,7 @@ use crate::model::agent::AgentNews;
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PodIpPoolName, PoolName};
+use crate::model::plan::TimedState;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -38,11 +39,21 @@ impl World {
 
     /// Takes in news of the agents' Pods. A node that is not known yet decides when it is.
     pub fn observe_agents(&mut self, news: AgentNews) {
+        let (is_list, may_serve) = match &news {
+            AgentNews::Listed(_) => (true, false),
+            AgentNews::Applied(pod) => (false, self.agents.may_serve(pod)),
+            AgentNews::Deleted(_) | AgentNews::Unlisted(_) | AgentNews::Vouched(_) => (false, false),
+        };
         match self.agents.observe(news) {
             Changed::All => self.mark_all(),
             Changed::Nodes(nodes) => {
                 for node in nodes {
                     if !self.is_gone(&node) {
+                        if is_list || may_serve {
+                            // It may have given addresses to pods since their last read, however briefly it was Ready.
+                            // A list does not show what came before it.
+                            self.remember_of(&node).serving.begin_anew(TimedState::FormerModeOver);
+                        }
                         self.node_changed(&node);
                     }
                 }

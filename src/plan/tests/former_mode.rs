@@ -53,6 +53,23 @@ fn reads_of_the_pods_count_for_one_ciliumnode() {
     }
 }
 
+/// The news of an agent may come all at once, so that no decision sees it Ready.
+#[test]
+fn an_agent_that_was_ready_for_a_moment_starts_the_wait_anew() {
+    let news: [&[&str]; 3] = [&["", "unready"], &["named=cilium-other unready"], &["unready"]];
+    for (news, expected) in news.into_iter().zip([true, true, false]) {
+        let mut cluster = Cluster::of(BEFORE);
+        found_quiet(&mut cluster);
+        cluster.pass(1);
+        for words in news {
+            cluster.observe_agents(AgentNews::Applied(agent(&format!("agent a 1.20.2 {words}"))));
+        }
+        let expected =
+            if expected { "read the pods of node a" } else { "claim 10.0.0.0/26 of pool p for node a" };
+        cluster.expect("a", expected);
+    }
+}
+
 /// It can give an address to a pod right after any read.
 #[test]
 fn a_node_waits_while_an_agent_of_the_former_mode_is_ready() {
