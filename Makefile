@@ -141,6 +141,10 @@ unit:
 	cargo test --locked --doc
 	cargo test --locked --test it -- $(SERVERLESS)
 
+.PHONY: fuzz
+fuzz: ## Fuzz the readers of files, objects and answers, with coverage, for MINUTES=10 in all. TARGETS=selector runs some. It needs a C++ compiler (Debian: g++)
+	scripts/fuzz $(or $(MINUTES),10) $(TARGETS)
+
 .PHONY: soak
 soak: ## Run every search of the simulation and every property for long: SEEDS=5000 from a random seed, which is printed, or from SEED=
 	@first='$(SEED)'; first=$${first:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \

@@ -149,12 +149,15 @@ impl Input {
         let unreadable = || format!("can't read {}", path.display());
         regular(path)?;
         let file = File::open(path).with_context(unreadable)?;
+        self.read_unpacked(&path.display().to_string(), flate2::read::GzDecoder::new(file))
+    }
+
+    fn read_unpacked(&mut self, name: &str, unpacked: impl Read) -> anyhow::Result<()> {
         // Its other files count too: they must be unpacked to find the next one.
-        let unpacked = flate2::read::GzDecoder::new(file).take(MAX_SUM);
-        let mut archive = tar::Archive::new(unpacked);
-        let outcome = self.read_entries(&mut archive).with_context(unreadable);
+        let mut archive = tar::Archive::new(unpacked.take(MAX_SUM));
+        let outcome = self.read_entries(&mut archive).with_context(|| format!("can't read {name}"));
         if archive.into_inner().limit() == 0 {
-            bail!("can't read all of {}: unpacked it has more than {}", path.display(), size(MAX_SUM));
+            bail!("can't read all of {name}: unpacked it has more than {}", size(MAX_SUM));
         }
         outcome
     }
@@ -227,6 +230,24 @@ impl Input {
             }
         }
         Ok(())
+    }
+}
+
+/// For the fuzzers.
+#[cfg(fuzzing)]
+impl Input {
+    pub(super) fn add_text(&mut self, name: &str, content: &[u8]) {
+        let outcome = self.read_text(name, content);
+        self.note(name, outcome);
+    }
+
+    pub(super) fn add_archive(&mut self, name: &str, content: &[u8], is_packed: bool) {
+        let outcome = if is_packed {
+            self.read_unpacked(name, flate2::read::GzDecoder::new(content))
+        } else {
+            self.read_unpacked(name, content)
+        };
+        self.note(name, outcome);
     }
 }
 

@@ -16,6 +16,8 @@ pub mod completion;
 pub mod crd;
 mod documents;
 pub mod explain;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod import;
 pub mod man;
 mod metrics_port;

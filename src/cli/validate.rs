@@ -78,7 +78,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The number of findings, and a line for each finding and warning, with the summary.
-fn report(documents: &[Document]) -> (usize, Vec<String>) {
+pub(super) fn report(documents: &[Document]) -> (usize, Vec<String>) {
     let (mut n_findings, mut lines) = (0, Vec::new());
     for document in documents {
         let mut findings = check::check_document(&document.value);

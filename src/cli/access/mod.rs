@@ -29,6 +29,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of the first answer without --request-timeout. A person waits for it.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
+/// For the fuzzers.
+#[cfg(fuzzing)]
+pub(in crate::cli) fn parse_proxy(text: &str) {
+    drop(proxy::Proxy::parse(text, "the fuzzer"));
+}
+
 impl Access {
     /// Clients of the cluster, which has answered, and its address.
     pub(in crate::cli) async fn clients(&self) -> anyhow::Result<(Clients, Uri)> {
