@@ -79,7 +79,7 @@ async fn run(mode: &'static str, n_nodes: usize, length: Duration, seed: u64) ->
     let summary = Summary::default();
     let outcome = async {
         let world = World::start(mode, summary.clone()).await?;
-        let outcome = world.run(n_nodes, length, seed).await;
+        let outcome = Box::pin(world.run(n_nodes, length, seed)).await;
         if outcome.is_err() {
             world.rig.control_plane.print_tails();
         }

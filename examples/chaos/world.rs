@@ -110,7 +110,7 @@ impl World {
                 try_join_all(machines),
             )
         };
-        let ((), (), (), (), daemon, mut agents) = plane.alarm.over(chaos).await?;
+        let ((), (), (), (), daemon, mut agents) = plane.alarm.over(Box::pin(chaos)).await?;
         let calm = Instant::now();
         eprintln!("{}: the chaos is over", plane.options.ipam);
         replicas.recover().await?;
