@@ -168,7 +168,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// What the server said, if it refused the request.
+/// The code of the server's refusal.
 fn code_of(error: &anyhow::Error) -> Option<u16> {
     match error.downcast_ref()? {
         kube::Error::Api(status) => Some(status.code),
@@ -176,7 +176,7 @@ fn code_of(error: &anyhow::Error) -> Option<u16> {
     }
 }
 
-/// What is gone is deleted.
+/// A missing object counts as deleted.
 fn delete<T>(answer: kube::Result<T>) -> Result<()> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

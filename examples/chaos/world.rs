@@ -124,7 +124,7 @@ impl World {
 
     /// An administrator gives one range back, and then the other one, until the chaos is over.
     ///
-    /// Not in multi-pool mode, where Pods alone tell which addresses are used: these pods have no objects.
+    /// Not in multi-pool mode: there only Pods show which addresses are used, and these pods have no objects.
     async fn drain_ranges(&self, over: &Over, mut rng: fastrand::Rng) -> Result<()> {
         if self.rig.control_plane.options.ipam == "multi-pool" {
             return Ok(());

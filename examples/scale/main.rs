@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 /// The default of the controller. Tests check every second, which is a tenth of the CPU with 3,000 nodes.
 const AS_INSTALLED: [&str; 2] = ["--self-check-interval", "5m"];
 
-/// Without watchers, nobody needs the limit on their events. It allows 20 first blocks per second with 5,000 nodes.
+/// Without watchers, their limit on events has no use. It allows 20 first blocks per second with 5,000 nodes.
 const UNWATCHED: [&str; 4] = ["--self-check-interval", "5m", "--watch-event-budget", "0"];
 
 /// Measures how fast the controller serves many nodes.

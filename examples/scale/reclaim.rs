@@ -55,10 +55,10 @@ pub(crate) async fn reclaim(
     rig.cluster.patch_pool("default", json!({"reclaim": {"mode": "Enabled", "after": "1s"}})).await?;
     let n_left =
         || names.iter().filter(|name| rig.cluster.published(name).as_ref().map(n_blocks) != Some(1)).count();
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     let is_over = async || {
-        if told.elapsed() > Duration::from_secs(30) {
-            told = Instant::now();
+        if reported.elapsed() > Duration::from_secs(30) {
+            reported = Instant::now();
             eprintln!("{} blocks are left", n_left());
         }
         Ok(n_left() == 0)

@@ -14,7 +14,7 @@ fuzz_target!(|selector: &str| {
     let settings = Settings::of([&pool]);
     let imported = convert(&pool, &settings).expect("it is an IPPool");
     for pool in &imported.pools {
-        // `import` refuses what the API server would refuse, such as a label value with a quote.
+        // `import` refuses a pool that the API server would refuse, such as one with a quote in a label value.
         drop(check_document(pool));
     }
 });

@@ -1,6 +1,6 @@
 //! The only place that moves a claim: a table of rows, each with the states it starts from, a guard, and a change.
 //!
-//! A claim begins as Held, when `needs` or `recreation` creates it.
+//! `needs` and `recreation` create claims; the first state is Held.
 //!
 //! [`crate::model::transitions`] lists the moves that may be made. `docs/invariants.md`, The states of a claim, has
 //! the same rows with the reason of each.

@@ -51,7 +51,7 @@ impl World {
                     if !self.is_gone(&node) {
                         if is_list || may_serve {
                             // It may have given addresses to pods since their last read, however briefly it was Ready.
-                            // A list does not show what came before it.
+                            // A list does not show the states before it.
                             self.remember_of(&node).serving.begin_anew(TimedState::FormerModeOver);
                         }
                         self.node_changed(&node);

@@ -77,7 +77,7 @@ impl NodeProgress {
         self.lasting.iter().find(|(of, _)| *of == lasting).map(|(_, since)| *since)
     }
 
-    /// This state begins anew when a plan finds it again.
+    /// The time of this state counts from the next plan that finds it.
     pub(super) fn begin_anew(&mut self, lasting: TimedState) {
         self.lasting.retain(|(of, _)| *of != lasting);
     }
