@@ -175,12 +175,13 @@ impl World {
         let uid = cilium_node.uid.clone();
         let entry = self.entries.of(&name);
         let before = entry.cilium_node.replace(Box::new(cilium_node));
-        if before.as_ref().is_none_or(|before| before.uid != uid) {
+        let is_another = before.as_ref().is_none_or(|before| before.uid != uid);
+        if is_another {
             // The reads of the Pods said nothing about the machine that has returned.
             entry.remembered.serving.begin_anew(TimedState::FormerModeOver);
         }
         match before {
-            Some(before) if before.uid != uid => self.remember(*before),
+            Some(before) if is_another => self.remember(*before),
             // Otherwise the answer, or the report of the use, may be an earlier version that was missed. The agent gets
             // the query again.
             Some(before)

@@ -39,19 +39,19 @@ impl World {
 
     /// Takes in news of the agents' Pods. A node that is not known yet decides when it is.
     pub fn observe_agents(&mut self, news: AgentNews) {
-        let (is_list, may_serve) = match &news {
-            AgentNews::Listed(_) => (true, false),
-            AgentNews::Applied(pod) => (false, self.agents.may_serve(pod)),
-            AgentNews::Deleted(_) | AgentNews::Unlisted(_) | AgentNews::Vouched(_) => (false, false),
+        // However briefly an agent was Ready, it may have given addresses to pods since their last read. A list does not
+        // show the states before it.
+        let may_serve = match &news {
+            AgentNews::Listed(_) => true,
+            AgentNews::Applied(pod) => self.agents.may_serve(pod),
+            AgentNews::Deleted(_) | AgentNews::Unlisted(_) | AgentNews::Vouched(_) => false,
         };
         match self.agents.observe(news) {
             Changed::All => self.mark_all(),
             Changed::Nodes(nodes) => {
                 for node in nodes {
                     if !self.is_gone(&node) {
-                        if is_list || may_serve {
-                            // It may have given addresses to pods since their last read, however briefly it was Ready.
-                            // A list does not show the states before it.
+                        if may_serve {
                             self.remember_of(&node).serving.begin_anew(TimedState::FormerModeOver);
                         }
                         self.node_changed(&node);
