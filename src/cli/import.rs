@@ -71,15 +71,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             screen::note(format_args!("{}: {name}: {error}", document.place_of(error)));
         }
         for pool in imported.pools {
-            let errors = check::check_document(&pool);
-            n_refused += errors.len();
-            for error in &errors {
-                screen::note(format_args!("{place}: {name}: the pool would be refused: {error}"));
-            }
-            if errors.is_empty() && import::is_cluster_cidr(&document.value) {
+            let n_errors = note_refusals(document, &pool);
+            n_refused += n_errors;
+            if n_errors == 0 && import::is_cluster_cidr(&document.value) {
                 shared.0.get_or_insert(document);
                 shared.1.push(pool);
-            } else if errors.is_empty() {
+            } else if n_errors == 0 {
                 pools.push((document, pool));
             }
         }
@@ -97,12 +94,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         };
         for pool in merged {
             let document = of(&pool);
-            let errors = check::check_document(&pool);
-            n_refused += errors.len();
-            for error in &errors {
-                screen::note(format_args!("{}: the pool would be refused: {error}", document.name()));
-            }
-            if errors.is_empty() {
+            let n_errors = note_refusals(document, &pool);
+            n_refused += n_errors;
+            if n_errors == 0 {
                 pools.push((document, pool));
             }
         }
@@ -129,4 +123,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Notes why the API server would refuse a pool that was made of this document, and counts the reasons.
+fn note_refusals(document: &Document, pool: &Value) -> usize {
+    let errors = check::check_document(pool);
+    for error in &errors {
+        let (place, name) = (document.place(), document.name());
+        screen::note(format_args!("{place}: {name}: the pool would be refused: {error}"));
+    }
+    errors.len()
 }
