@@ -10,6 +10,7 @@ use crate::audience::Audience;
 use crate::support::agent::FakeAgent;
 use crate::support::kubelet::{self, Health};
 use crate::support::rig::Rig;
+use crate::support::views::Published;
 use crate::{PARALLEL, PATIENCE};
 
 /// How many pods stay on a node.
@@ -38,7 +39,7 @@ pub(crate) async fn grow(rig: &Rig, names: &[String], block_size: u8) -> Result<
     agents.buffer_unordered(PARALLEL).try_collect().await
 }
 
-fn n_blocks(seen: &crate::support::views::Published) -> usize {
+fn n_blocks(seen: &Published) -> usize {
     seen.pod_cidrs.len()
 }
 
@@ -68,15 +69,15 @@ pub(crate) async fn reclaim(
     rig.cluster.wait_until("the blocks to leave", PATIENCE, is_over).await?;
     let seconds = began.elapsed().as_secs_f64();
     let heard = audience.heard(n_watchers)?;
-    let (n_blocks, events, bytes) = (names.len() as f64, heard.events as f64, heard.bytes as f64);
+    let (count, events, bytes) = (names.len() as f64, heard.events as f64, heard.bytes as f64);
     println!(
         "| blocks | in | events/s | versions per block, with those of agents | KiB per event | cut | lists |"
     );
     println!("|---|---|---|---|---|---|---|");
     println!(
-        "| {n_blocks} | {seconds:.0} s | {:.0} | {:.1} | {:.1} | {} | {} |",
+        "| {count} | {seconds:.0} s | {:.0} | {:.1} | {:.1} | {} | {} |",
         events / seconds,
-        events / n_watchers.max(1) as f64 / n_blocks,
+        events / n_watchers.max(1) as f64 / count,
         if heard.events == 0 { 0.0 } else { bytes / events / 1024.0 },
         heard.cuts,
         heard.lists,
