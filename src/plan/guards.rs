@@ -235,6 +235,10 @@ fn read_node(claim: &Claim, facts: &Facts<'_>) -> Request {
 }
 
 fn absence(claim: &ClaimFacts<'_>, facts: &Facts<'_>) -> Absence {
+    let cilium_node = facts.world.cilium_node(facts.name);
+    if cilium_node.is_some_and(|found| facts.publisher.may_be_taken_again(found)) {
+        return Absence::NotYet;
+    }
     facts.publisher.absence(Removal {
         claim: claim.claim,
         carrier: facts.carrier,

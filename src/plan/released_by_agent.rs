@@ -161,7 +161,10 @@ impl<'a> Subject<'a> {
             offering.filter(|facts| facts.claim.state == ClaimState::Held && self.is_of(facts.claim, class));
         let (mut kept, mut absent) = (Vec::new(), Vec::new());
         for facts in held {
-            if facts.is_carried { kept.push(facts.claim) } else { absent.push(facts.claim) }
+            let claim = facts.claim;
+            let is_kept =
+                facts.is_carried || self.publisher.may_be_used_in_former_mode(self.carrier, claim.cidr);
+            if is_kept { kept.push(claim) } else { absent.push(claim) }
         }
         kept.retain(|claim| stays(claim));
         kept.extend(others);

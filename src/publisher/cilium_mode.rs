@@ -117,6 +117,11 @@ pub trait CiliumMode: fmt::Display {
         false
     }
 
+    /// Whether the agent of this carrier may run in another mode still, and use this block there.
+    fn may_be_used_in_former_mode(&self, _carrier: Carrier<'_>, _block: Cidr) -> bool {
+        false
+    }
+
     /// The revision of our usage query that the agent has answered between these versions of one carrier.
     fn answered(&self, _before: Carrier<'_>, _after: Carrier<'_>) -> Option<Revision> {
         None

@@ -121,8 +121,10 @@ fn of(stays: &Stays, world: &World, carrier: Carrier<'_>, claim: &Claim) -> When
         Stays::Refused(_) | Stays::Used(_) => {
             When::PodsEnd(world.reader_of(&claim.node).n_used_in(carrier, claim.cidr).max(1))
         }
-        Stays::Incomplete | Stays::Owned(..) | Stays::Marked(_) | Stays::MinAllocate(_) => {
-            When::Without(stays.to_string())
-        }
+        Stays::Incomplete
+        | Stays::Owned(..)
+        | Stays::Marked(_)
+        | Stays::OtherMode
+        | Stays::MinAllocate(_) => When::Without(stays.to_string()),
     }
 }

@@ -131,3 +131,44 @@ fn nothing_is_written_where_the_settings_of_nodes_are_unknown_and_may_matter() {
     assert_has(&why, "refused with 403; with several --modes");
     assert_eq!(lines::mode(TO_CRD).without_node_configs(None), lines::mode(TO_CRD));
 }
+
+/// The agent of the mode multi-pool may still run, and take a CIDR again whose removal it has missed.
+#[test]
+fn no_version_proves_that_a_block_left_which_was_leaving_in_the_mode_multi_pool() {
+    let leaving = "pool p 10.0.0.0/24 28\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @95\n\
+                   node a 1\nciliumnode a @99 10.0.0.0/28 used=unknown";
+    let mut cluster = Cluster::serving("crd v4", &format!("{leaving} need=8 has=10.0.0.0/28"));
+    cluster.expect("a", "nothing");
+    cluster.observe("ciliumnode a @100 10.0.0.0/28 used=unknown");
+    cluster.expect("a", "cool 10.0.0.16/28 of node a");
+}
+
+/// The need of before is on its CiliumNode, and no block leaves that pods may use now.
+#[test]
+fn a_node_that_returns_to_the_mode_multi_pool_keeps_the_blocks_of_its_pods() {
+    let text =
+        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
+    let returned =
+        |fields: &str| Cluster::serving("multi-pool v4", &format!("{text}\nciliumnode a @99 {fields}"));
+    let mut cluster = returned("10.0.0.0/28 10.0.0.16/28 used=10.0.0.0/29 need=8 has=10.0.0.0/28");
+    cluster.expect("a", "publish [10.0.0.16/28] and 14 addresses on ciliumnode a");
+    // A person has removed the fields of the mode crd.
+    let mut cluster = returned("used=10.0.0.0/29 need=8 has=10.0.0.0/28");
+    cluster.expect("a", "release 10.0.0.16/28 of node a (Reclaimed)");
+}
+
+/// Its agent may still run in the mode multi-pool, which knows no such handshake.
+#[test]
+fn a_drain_waits_until_the_fields_of_the_mode_multi_pool_are_removed() {
+    let text = "pool p 10.0.0.0/28 28\npool q 10.0.0.16/28 28 draining\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\n\
+                claim 10.0.0.16/28 a 1 Held @81 of=q\nagent a 1.20.2\n\
+                ciliumnode a @99 10.0.0.0/28 10.0.0.16/28 used=10.0.0.0/29";
+    let cluster = Cluster::serving("crd v4", &format!("{text} has=10.0.0.0/28"));
+    let plan = cluster.plan("a");
+    assert_eq!(rendered(&plan), "finding: DrainWaits");
+    assert_has(&message(&plan), "the CiliumNode has spec.ipam.pools of the mode multi-pool");
+    assert_eq!(
+        rendered(&Cluster::serving("crd v4", text).plan("a")),
+        "send a usage query to the agent of node a"
+    );
+}

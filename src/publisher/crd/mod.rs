@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use super::answer::{Absence, Drain, Holding, Leaving, Phase, QueryState, Removal, Stays};
 use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
+use super::multi_pool::has_pools;
 use super::one_store;
 use super::support::Support;
 use super::traits::Traits;
@@ -325,7 +326,9 @@ impl CiliumMode for Crd {
     }
 
     fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays> {
-        withdrawal::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)
+        withdrawal::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)?;
+        let is_of_other_mode = carrier.cilium_node().is_some_and(has_pools);
+        if is_of_other_mode { Err(Stays::OtherMode) } else { Ok(()) }
     }
 
     fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain {

@@ -24,7 +24,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields};
 use crate::model::names::PodIpPoolName;
-use crate::model::node::Node;
+use crate::model::node::{CiliumNode, Node};
 use crate::model::outcome::Presence;
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, Pool};
@@ -336,6 +336,12 @@ impl CiliumMode for MultiPool {
         fields(carrier).is_some_and(reports_need)
     }
 
+    /// An agent in crd mode changes neither `requested` nor `allocated`. So while a block is in its map, an earlier
+    /// need says nothing about it, nor does a use that is some seconds old.
+    fn may_be_used_in_former_mode(&self, carrier: Carrier<'_>, block: Cidr) -> bool {
+        carrier.cilium_node().is_some_and(|cilium_node| cilium_node.crd.pool.intersects(block))
+    }
+
     fn use_is_known(&self, _: Carrier<'_>) -> bool {
         true
     }
@@ -493,6 +499,12 @@ pub(super) fn raise_need(fields: &mut PoolsFields, percent: u8) {
             *needed = (*needed).max((used / PRE_ALLOCATED + 1) * PRE_ALLOCATED);
         }
     }
+}
+
+/// Whether a CiliumNode has fields of an agent in this mode.
+pub(super) fn has_pools(cilium_node: &CiliumNode) -> bool {
+    let PoolsFields { requested, allocated, .. } = &cilium_node.pools;
+    !requested.is_empty() || !allocated.is_empty()
 }
 
 fn reports_need(fields: &PoolsFields) -> bool {
