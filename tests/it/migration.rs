@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::agent_pods::{create_agent_pod, report};
-use crate::multi_pool::{SLOW, carried};
+use crate::multi_pool::{SLOW, by_name, carried};
 use crate::node_configs;
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make, Release, Settings};
@@ -20,7 +20,7 @@ use crate::support::controller::Controller;
 use crate::support::kubectl::kubectl;
 use crate::support::kubelet::Health;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
-use crate::support::preparation::{KUBERNETES_MODE, prepare};
+use crate::support::preparation::{KUBERNETES_MODE, create_default_pool, prepare};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
 
@@ -57,10 +57,18 @@ async fn kubernetes_becomes_crd() -> Result<()> {
     changes(KUBERNETES, CRD).await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn multi_pool_becomes_crd() -> Result<()> {
+    changes(MULTI_POOL, CRD).await
+}
+
 async fn changes(from: &'static str, to: &'static str) -> Result<()> {
     under_oracle(Options { ipam: to, ..Options::default() }, async |rig| {
         set_ipam(rig, from).await?;
         prepare(rig, 28).await?;
+        if from == MULTI_POOL {
+            create_default_pool(&rig.cluster.client, 28).await?;
+        }
         if from == KUBERNETES {
             let apply = ["apply", "--server-side", "--force-conflicts", "-f", KUBERNETES_MODE];
             kubectl(&rig.control_plane, &apply).await?;
@@ -68,7 +76,7 @@ async fn changes(from: &'static str, to: &'static str) -> Result<()> {
         rig.cluster.create_pool(&pool()).await?;
         let flags = [PROMPT, &["--modes", from, "--modes", to]].concat();
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
-        let n_pods = if from == CRD { 20 } else { 6 };
+        let n_pods = if matches!(from, CRD | MULTI_POOL) { 20 } else { 6 };
         let mut agents = Vec::new();
         for node in ["a", "b"] {
             let agent = join(rig, from, node).await?;
@@ -98,6 +106,13 @@ async fn changes(from: &'static str, to: &'static str) -> Result<()> {
                 }
                 forget_the_mode_before(rig, node).await?;
             }
+            if from == MULTI_POOL {
+                // The oracle judges by the CIDRs, which the agent no longer reads.
+                rig.control_plane.allow("held-address-withdrawn", Some(node), None).await?;
+                let nothing = r#"{"spec":{"ipam":{"pools":null}}}"#;
+                kubectl(&rig.control_plane, &["patch", "ciliumnode", node, "--type=merge", "-p", nothing])
+                    .await?;
+            }
             if matches!(to, CRD | MULTI_POOL) {
                 for number in 0..MORE {
                     ask(rig, agent, &format!("ns/{node}-late-{number}")).await?;
@@ -113,6 +128,51 @@ async fn changes(from: &'static str, to: &'static str) -> Result<()> {
         Ok((controller, agents, newcomer))
     })
     .await
+}
+
+/// A node grows in crd mode and returns, while the fields of both modes are there. Its blocks come back to
+/// `allocated` before its agent restarts.
+#[tokio::test(flavor = "multi_thread")]
+async fn multi_pool_becomes_crd_and_returns() -> Result<()> {
+    under_oracle(Options { ipam: MULTI_POOL, ..Options::default() }, async |rig| {
+        prepare(rig, 28).await?;
+        rig.cluster.create_pool(&pool()).await?;
+        let flags = [PROMPT, &["--modes", MULTI_POOL, "--modes", CRD]].concat();
+        let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
+        let mut a = join(rig, MULTI_POOL, "a").await?;
+        ask(rig, &a, "ns/a").await?;
+        wait_claims_carried(rig).await?;
+        let mut controller = becomes(rig, controller, &flags, MULTI_POOL, CRD).await?;
+        rig.cluster.wait_published("a", "its map", SOON, |seen| !seen.pool.is_empty()).await?;
+        restarts_in(&mut a, CRD).await?;
+        for number in 0..MORE {
+            ask(rig, &a, &format!("ns/a-{number}")).await?;
+        }
+        let had = claimed(rig, "a");
+        controller = becomes(rig, controller, &flags, CRD, MULTI_POOL).await?;
+        let listed =
+            async || Ok(by_name(rig, "a").get("default").is_some_and(|listed| listed.is_superset(&had)));
+        rig.cluster.wait_until("its blocks in allocated", SOON, listed).await?;
+        restarts_in(&mut a, MULTI_POOL).await?;
+        ask(rig, &a, "ns/a-late").await?;
+        ensure!(claimed(rig, "a").is_superset(&had), "{had:?} became {:?}", claimed(rig, "a"));
+        Ok((controller, a))
+    })
+    .await
+}
+
+/// The controller restarts, because `cilium-config` has another mode.
+async fn becomes(
+    rig: &Rig,
+    controller: Controller,
+    flags: &[&str],
+    from: &str,
+    to: &str,
+) -> Result<Controller> {
+    set_ipam(rig, to).await?;
+    wait_passive(rig, &controller, from, to).await?;
+    controller.sigkill().await?;
+    Controller::start_ready(&rig.control_plane, flags).await
 }
 
 /// Node a moves by its label, as do its agent, and all nodes beside it stay. It returns, and moves again.
