@@ -303,8 +303,11 @@ impl Tally {
 fn finish_sizes(world: &World, pool: &Pool, family: Family, sizes: &mut BlockSizes) {
     let given = pool.families.get(&family).map(Ranges::sizes).unwrap_or_default();
     for (prefix, counts) in sizes.counts.iter_mut().filter(|(prefix, _)| given.contains(prefix)) {
-        let free = free::free_blocks(world, pool, family, *prefix);
-        counts.free = capped_count(free.map(|free| free.free_count()).unwrap_or_default());
+        let free = free::free_blocks(world, pool, family, *prefix).map_or(0, |free| {
+            let useless = free::useless_blocks(world, pool, family, &free);
+            free.free_count().saturating_sub(useless.len() as u128)
+        });
+        counts.free = capped_count(free);
     }
     let narrowest = given.last().and_then(|prefix| free::free_blocks(world, pool, family, *prefix));
     sizes.largest_free = narrowest

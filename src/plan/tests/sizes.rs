@@ -38,6 +38,14 @@ fn held_blocks_keep_their_size_and_new_ones_have_the_new_one() {
     assert_eq!(counts(&cluster, "p"), (15, 2, 13, 0));
 }
 
+/// Agents in this mode get whole blocks, and none that has an excluded address.
+#[test]
+fn blocks_that_no_node_can_get_are_not_free_in_any_size() {
+    let pool = "pool p 10.0.0.0/24 28 sized=big:26 exclude=10.0.0.1/32";
+    let cluster = Cluster::serving("multi-pool v4", pool);
+    assert_eq!(sizes(&cluster, "p"), "/26: 0+3, /28: 0+15; largest /24");
+}
+
 /// A claim may be lost while no controller runs, and the size of its pool may change.
 #[test]
 fn a_block_of_a_former_size_is_adopted() {
