@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 mod book;
 pub(crate) mod generated;
+mod rights;
 pub(crate) mod versions;
 
 /// The minimum number of names in all documents. Fewer would mean that the test does not read them properly.

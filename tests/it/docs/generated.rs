@@ -37,7 +37,7 @@ fn page(command: &str) -> String {
 }
 
 /// A text in a cell of a table.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
