@@ -140,9 +140,11 @@ stable_names! {
         WritesFrozen,
         /// Reclaim is frozen.
         ReclaimFrozen,
-        /// A node gets one block of each family for its life, and fields about more blocks have no effect.
+        /// A node gets one block of each family for its life, and fields about more blocks, or about first and last
+        /// addresses, have no effect.
         OneBlockPerNode,
-        /// Agents request and return blocks, and fields about growth and reclaim have no effect.
+        /// Agents request and return blocks, and fields about growth, reclaim and first and last addresses have no
+        /// effect.
         AgentsAsk,
         /// This mode has no CiliumPodIPPools, and the field `podIPPool` has no effect.
         NoPodIPPools,

@@ -17,7 +17,7 @@ use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_by_number, ten_of};
 use crate::model::observation::PoolObject;
-use crate::model::pool::{Expand, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode};
+use crate::model::pool::{Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode};
 use crate::model::printable::printable;
 use crate::model::status::{BlockSizes, Condition, ConditionReason, ConditionType, FamilyCounts, PoolStatus};
 use crate::net::cidr::{Cidr, Family};
@@ -434,16 +434,21 @@ fn without_effect(world: &World, pool: &Pool) -> Option<Explained> {
         ("reclaim", pool.reclaim != Reclaim::DEFAULT && pool.reclaim.mode != ReclaimMode::Disabled),
     ];
     let set: Vec<&str> = fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect();
+    let mode = reader.ipam_mode().as_str();
+    let of_mode = (!set.is_empty())
+        .then(|| format!("in Cilium's mode {mode} {why}; these fields have no effect: {}", set.join(", ")));
+    let ends = (pool.first_last == FirstLast::Offered).then(|| WITHOUT_ENDS.to_owned());
     let without_names = without_names(pool).filter(|_| !reader.traits().has_pod_ip_pools);
-    if set.is_empty() {
+    if of_mode.is_none() && ends.is_none() {
         return without_names;
     }
-    let mode = reader.ipam_mode().as_str();
-    let also = without_names.map(|(_, message)| format!("; {message}")).unwrap_or_default();
-    let message =
-        format!("in Cilium's mode {mode} {why}; these fields have no effect: {}{also}", set.join(", "));
-    Some((reason, message))
+    let names = without_names.map(|(_, message)| message);
+    let messages: Vec<String> = [of_mode, ends, names].into_iter().flatten().collect();
+    Some((reason, messages.join("; ")))
 }
+
+/// That `allowFirstLastIPs` has no effect: in the other modes the agent decides which addresses of a block pods get.
+const WITHOUT_ENDS: &str = "allowFirstLastIPs has an effect in Cilium's mode crd only";
 
 /// That `podIPPool` has no effect, if the pool sets it.
 fn without_names(pool: &Pool) -> Option<Explained> {

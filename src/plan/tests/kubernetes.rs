@@ -217,22 +217,27 @@ fn what_a_pool_asks_for_in_vain_is_told() {
         let reported = cluster(pool).status("p").conditions.remove(&ConditionType::WithoutEffect);
         reported.map_or((false, String::new()), |reported| (reported.holds, reported.message))
     };
-    let (holds, message) = reported("pool p 10.0.0.0/24 28 reclaim=enabled freeBelow=8 maxBlocks=16");
+    let (holds, message) = reported("pool p 10.0.0.0/24 28 inner reclaim=enabled freeBelow=8 maxBlocks=16");
     assert!(holds);
     assert_eq!(
         message,
         "in Cilium's mode kubernetes a node has exactly one block of each family; these fields have no effect: reclaim"
     );
     for quiet in ["freeBelow=8 maxBlocks=16", "freeBelow=8 maxBlocks=1"] {
-        assert!(!reported(&format!("pool p 10.0.0.0/24 28 {quiet}")).0, "{quiet}");
+        assert!(!reported(&format!("pool p 10.0.0.0/24 28 inner {quiet}")).0, "{quiet}");
     }
-    let (_, message) = reported("pool p 10.0.0.0/24 28 freeBelow=3 maxBlocks=5 maxAddresses=99");
+    let (_, message) = reported("pool p 10.0.0.0/24 28 inner freeBelow=3 maxBlocks=5 maxAddresses=99");
     assert!(message.ends_with(": perNode.maxBlocks, perNode.maxAddresses, expand"), "{message}");
     let names = "podIPPool (mars) has no effect: only Cilium's mode multi-pool has CiliumPodIPPools";
-    let (holds, message) = reported("pool p 10.0.0.0/24 28 under=mars freeBelow=8 maxBlocks=16");
+    let (holds, message) = reported("pool p 10.0.0.0/24 28 inner under=mars freeBelow=8 maxBlocks=16");
     assert_eq!((holds, message.as_str()), (true, names));
-    let (_, message) = reported("pool p 10.0.0.0/24 28 under=mars freeBelow=3 maxBlocks=16");
+    let (_, message) = reported("pool p 10.0.0.0/24 28 inner under=mars freeBelow=3 maxBlocks=16");
     assert!(message.ends_with(&format!("no effect: expand; {names}")), "{message}");
+    let ends = "allowFirstLastIPs has an effect in Cilium's mode crd only";
+    let (holds, message) = reported("pool p 10.0.0.0/24 28 freeBelow=8 maxBlocks=16");
+    assert_eq!((holds, message.as_str()), (true, ends));
+    let (_, message) = reported("pool p 10.0.0.0/24 28 under=mars freeBelow=3 maxBlocks=16");
+    assert!(message.ends_with(&format!("no effect: expand; {ends}; {names}")), "{message}");
 }
 
 #[test]

@@ -252,7 +252,7 @@ fn pool(words: &[&str]) -> Object {
         selector: zone(words).map(|zone| ("zone".to_owned(), zone)).into_iter().collect(),
         pod_ip_pool: value(words, "under=").map(Into::into),
         families: [(family, ranges)].into(),
-        first_last: FirstLast::Offered,
+        first_last: if words.contains(&"inner") { FirstLast::Excluded } else { FirstLast::Offered },
         per_node: PerNode {
             initial_blocks: 1,
             max_blocks: number(words, "maxBlocks=", 4),
