@@ -36,7 +36,7 @@ pub struct Outlook {
     pub resolved: Vec<Problem>,
     /// The blocks that would leave their nodes.
     pub departures: Vec<Departure>,
-    /// The nodes that must be recreated for these departures and would then get no block.
+    /// The nodes that must rejoin or be recreated for these departures and would then get no block.
     pub nodes_without_replacement: BTreeSet<NodeName>,
     /// The number of nodes with the labels of the added ones for which there is room.
     pub room: Option<Room>,
@@ -212,15 +212,17 @@ fn room_for(world: World, labels: &BTreeMap<String, String>, limit: usize, polic
     room
 }
 
-/// The nodes that must be recreated before a block can leave, and that would then get no block.
+/// The nodes that must rejoin or be recreated before a block can leave, and that would then get no block.
 fn nodes_without_replacement(
     after: &Settled,
     departures: &[Departure],
     policy: Policy,
     now: Now,
 ) -> BTreeSet<NodeName> {
-    let recreated = departures.iter().filter(|departure| matches!(departure.when, When::NodeRecreated(_)));
-    let nodes: BTreeSet<&NodeName> = recreated.map(|departure| &departure.node).collect();
+    let returning = departures
+        .iter()
+        .filter(|departure| matches!(departure.when, When::NodeRejoins(_) | When::NodeRecreated(_)));
+    let nodes: BTreeSet<&NodeName> = returning.map(|departure| &departure.node).collect();
     let mut world = unfrozen(after.world.clone());
     let names: Vec<NodeName> = new_names(&world, "recreated").take(nodes.len()).collect();
     let mut nodes_without_replacement = BTreeSet::new();

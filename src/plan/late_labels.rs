@@ -52,7 +52,10 @@ impl Subject<'_> {
             .filter(|(_, pool)| !pool.deleting && !is_selecting(pool));
         let (for_life, further): (Vec<Stray<'_>>, Vec<Stray<'_>>) = strays.partition(|(claim, _)| {
             let leaves = self.publisher.may_leave(self.carrier, claim);
-            matches!(leaves, Err(Stays::Primary | Stays::ForLife | Stays::AgentsOwn(..)))
+            matches!(
+                leaves,
+                Err(Stays::Primary | Stays::ForLife | Stays::AgentsOwn(..) | Stays::AgentsOwnUntilRejoin(..))
+            )
         });
         let further: Vec<Stray<'_>> =
             further.into_iter().filter(|(claim, _)| !self.world.must_leave(claim)).collect();

@@ -63,7 +63,7 @@ pub enum Absence {
 pub enum Stays {
     /// It is the first of its family, which the datapath of the node uses as its own.
     #[error(
-        "the first block of a node stays; drain the node, delete its Node and CiliumNode, and let it join again"
+        "the first block of a node stays until the node rejoins, with a reboot: cilium-node-ipam migrate rejoin NODE"
     )]
     Primary,
     /// In this mode a node has one block of each family for its life, and a node that returns gets it again.
@@ -81,6 +81,11 @@ pub enum Stays {
     /// The agent uses an address of it for itself, and will use it again when it restarts.
     #[error("the agent uses {0} for its {1}; drain the node, reboot it, and delete its Node and CiliumNode")]
     AgentsOwn(IpAddr, &'static str),
+    /// The same in a mode in which a node that rejoins gets another block in front, and its agent an address there.
+    #[error(
+        "the agent uses {0} for its {1} until the node rejoins, with a reboot: cilium-node-ipam migrate rejoin NODE"
+    )]
+    AgentsOwnUntilRejoin(IpAddr, &'static str),
     /// Another writer is removing an address, or an earlier attempt of ours has left its mark.
     #[error("{0} has a release mark of another drain")]
     Marked(IpAddr),

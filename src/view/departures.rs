@@ -36,6 +36,8 @@ pub enum When {
     PodsEnd(u128),
     /// When its agent does not need it any more. The agent does not say which addresses are in use.
     AgentReleases,
+    /// When the node rejoins ([`rejoin`](super::rejoin)), for this reason.
+    NodeRejoins(String),
     /// When the node is recreated, for this reason.
     NodeRecreated(String),
     /// When this obstacle is removed.
@@ -50,6 +52,7 @@ impl When {
             Self::Now => "now",
             Self::PodsEnd(_) => "podsEnd",
             Self::AgentReleases => "agentLetsGo",
+            Self::NodeRejoins(_) => "nodeRejoins",
             Self::NodeRecreated(_) => "nodeRecreated",
             Self::Without(_) => "blocked",
         }
@@ -64,6 +67,7 @@ impl fmt::Display for When {
                 write!(f, "when the pods with {} of it are deleted", counted(*n, "address"))
             }
             Self::AgentReleases => f.write_str("when the agent needs it no more"),
+            Self::NodeRejoins(why) => write!(f, "when the node rejoins (reboot): {why}"),
             Self::NodeRecreated(why) => write!(f, "when the node is recreated: {why}"),
             Self::Without(why) => write!(f, "blocked: {why}"),
         }
@@ -113,8 +117,11 @@ fn when(world: &World, claim: &Claim) -> When {
 
 fn of(stays: &Stays, world: &World, carrier: Carrier<'_>, claim: &Claim) -> When {
     match stays {
-        Stays::Primary => When::NodeRecreated("the first block of a node stays".to_owned()),
+        Stays::Primary => When::NodeRejoins("the first block of a node stays".to_owned()),
         Stays::ForLife => When::NodeRecreated("the only block of a node stays".to_owned()),
+        Stays::AgentsOwnUntilRejoin(address, what) => {
+            When::NodeRejoins(format!("the agent uses {address} for its {what}"))
+        }
         Stays::AgentsOwn(address, what) => {
             When::NodeRecreated(format!("the agent uses {address} for its {what}"))
         }

@@ -30,7 +30,7 @@ pub struct Rejoin {
 pub fn rejoins(world: &World, departures: &[Departure]) -> Vec<Rejoin> {
     let mut found: BTreeMap<&NodeName, Rejoin> = BTreeMap::new();
     for Departure { node, cidr, when, .. } in departures {
-        if !matches!(when, When::NodeRecreated(_)) || !world.reader_of(node).traits().has_primary_blocks {
+        if !matches!(when, When::NodeRejoins(_)) {
             continue;
         }
         let new = || Rejoin { node: node.clone(), blocks: Vec::new(), named: Vec::new() };

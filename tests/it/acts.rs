@@ -89,7 +89,7 @@ async fn commands_that_write_show_the_consequences_and_ask_first() -> Result<()>
         waiting.assert_lines(&["pool edge draining (10.2.0.0/24)"])?;
         for line in [
             "14 blocks of pool edge on nodes",
-            "  14 blocks when the node is recreated: ",
+            "  14 blocks when the node rejoins (reboot): ",
             "timed out: 14 blocks remain; the drain continues",
         ] {
             ensure!(waiting.errors.lines().any(|shown| shown.starts_with(line)), "{}", waiting.errors);

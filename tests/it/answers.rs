@@ -204,7 +204,11 @@ async fn foresees(plane: &ControlPlane) -> Result<()> {
     ensure!(deleted.says(last), "{}", deleted.text);
     let drained = ask(plane, &["plan", "--drain", "10.2.0.0/24"]).await?;
     documented("plan --drain 10.2.0.0/24", &drained)?;
-    ensure!(drained.says("when the node is recreated: the first block of a node stays"), "{}", drained.text);
+    ensure!(
+        drained.says("when the node rejoins (reboot): the first block of a node stays"),
+        "{}",
+        drained.text
+    );
     let relabelled = ask(plane, &["plan", "--relabel", "f09", "zone=r"]).await?;
     documented("plan --relabel f09 zone=r", &relabelled)?;
     ensure!(relabelled.code == Some(0), "{:?} {}", relabelled.code, relabelled.errors);

@@ -55,6 +55,10 @@ async fn a_range_that_is_split_keeps_the_blocks_of_its_nodes() -> Result<()> {
         split.errors
     );
     let drained = ask(&["plan", "--from", from, "-f", &*file, "--drain", "10.4.0.0/23"]).await?;
-    ensure!(drained.says("when the node is recreated: the first block of a node stays"), "{}", drained.text);
+    ensure!(
+        drained.says("when the node rejoins (reboot): the first block of a node stays"),
+        "{}",
+        drained.text
+    );
     Ok(())
 }

@@ -172,7 +172,7 @@ fn a_drain_says_when_each_block_can_leave() {
     assert_eq!(
         when,
         [
-            "10.0.0.0/28 when the node is recreated: the first block of a node stays",
+            "10.0.0.0/28 when the node rejoins (reboot): the first block of a node stays",
             "10.0.0.16/28 when the pods with 2 addresses of it are deleted",
             "10.0.0.32/28 when its agent consents: no pod uses it",
         ]

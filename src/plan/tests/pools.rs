@@ -348,7 +348,7 @@ fn a_pool_reports_the_progress_of_its_leaving_blocks() {
             true,
             "2 blocks open to new pods, 1 block closed to new pods and in use, 1 block unused and waiting for \
              the agent's release, 1 block being removed; waiting: 10.0.0.0/28 of a (the first block of \
-             a node stays; drain the node, delete its Node and CiliumNode, and let it join again), 10.0.0.16/28 \
+             a node stays until the node rejoins, with a reboot: cilium-node-ipam migrate rejoin NODE), 10.0.0.16/28 \
              of a (2 addresses in use), 10.0.0.64/28 of a (the node has no Pod of Cilium's agent)"
                 .to_owned()
         )

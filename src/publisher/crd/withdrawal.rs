@@ -23,7 +23,7 @@ pub(super) fn may_leave(fields: &CrdFields, claim: &Claim) -> Result<(), Stays> 
     must_stay(fields, claim)?;
     // The block would be closed for the life of the node, and no other block of the node would leave meanwhile.
     if let Some((address, purpose)) = fields.own.entries_in(claim.cidr).next() {
-        return Err(Stays::AgentsOwn(address, purpose));
+        return Err(Stays::AgentsOwnUntilRejoin(address, purpose));
     }
     if let Some((address, _)) = claim.cidr.entries_in(&fields.marks).next() {
         return Err(Stays::Marked(*address));
@@ -289,7 +289,8 @@ mod tests {
         assert_eq!(shown("owner=router"), "10.0.0.8 is reserved for router");
         assert_eq!(
             shown("used=3 own=1"),
-            "the agent uses 10.0.0.8 for its router; drain the node, reboot it, and delete its Node and CiliumNode"
+            "the agent uses 10.0.0.8 for its router until the node rejoins, with a reboot: cilium-node-ipam migrate \
+             rejoin NODE"
         );
         let primary = CrdFields { pod_cidrs: vec![claim().cidr], ..fields("") };
         assert_eq!(may_leave(&primary, &claim()), Err(Stays::Primary));

@@ -138,8 +138,8 @@ fn a_block_that_may_not_leave_tells_why_and_one_that_stays_tells_nothing() {
     assert_eq!(
         cluster.report(110),
         [
-            "10.0.0.0/28 WillDrain: the first block of a node stays; drain the node, delete its Node and CiliumNode, and let \
-             it join again (?)",
+            "10.0.0.0/28 WillDrain: the first block of a node stays until the node rejoins, with a reboot: \
+             cilium-node-ipam migrate rejoin NODE (?)",
             "10.0.0.16/28 WillDrain: its node needs it, its agent is not Ready, or it is not its turn yet (?)",
         ]
     );

@@ -311,8 +311,8 @@ fn a_primary_block_and_one_with_an_owner_are_reported() {
     assert_eq!(
         messages,
         [
-            "can't be drained from node a yet: the first block of a node stays; drain the node, delete its \
-             Node and CiliumNode, and let it join again",
+            "can't be drained from node a yet: the first block of a node stays until the node rejoins, with a \
+             reboot: cilium-node-ipam migrate rejoin NODE",
             "can't be drained from node a yet: 10.0.0.20 is reserved for ns/pod",
         ]
     );

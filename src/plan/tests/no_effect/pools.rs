@@ -74,8 +74,8 @@ fn a_status_of_a_pool_that_is_not_kept() {
 #[test]
 fn a_status_of_a_claim_that_is_not_kept() {
     let cluster = Cluster::of("pool p 10.0.0.0/26 28 draining\njoined a @50 10.0.0.0/28");
-    let expected = "report on the claim of 10.0.0.0/28: the first block of a node stays; drain the node, \
-         delete its Node and CiliumNode, and let it join again";
+    let expected = "report on the claim of 10.0.0.0/28: the first block of a node stays until the node rejoins, \
+         with a reboot: cilium-node-ipam migrate rejoin NODE";
     check(&cluster, expected, |world, write, later| {
         let Write::ClaimStatus(write) = write else { return None };
         let mut seen = world.claim(write.cidr)?.claim.clone();
