@@ -99,6 +99,25 @@ mod tests {
         }
     }
 
+    /// The numbers of `docs/planning/sizing.md`: a /28 has 14 addresses for pods, and a /27 has 30.
+    #[test]
+    fn a_second_small_block_is_surplus_with_a_low_threshold_only() {
+        for (offered, used, free_below, surplus) in [
+            (14, 5, 8, false), // 9 free, and more than 16 are to stay
+            (14, 0, 8, false),
+            (14, 0, 7, false),
+            (14, 5, 4, true),  // 9 free, and 36 % of 14
+            (14, 6, 4, false), // 43 % of 14
+            (30, 5, 8, true),
+            (30, 12, 8, false), // 40 % of 30
+        ] {
+            let demand = Demand { capacity: 2 * offered, used, unavailable: 0 };
+            let expand = Expand { free_below, ..EXPAND };
+            let found = is_surplus(demand, offered, reclaim(40), expand);
+            assert_eq!(found, surplus, "{used} of twice {offered} with freeBelow {free_below}");
+        }
+    }
+
     proptest! {
         /// What is taken back is not needed again at the same use, nor at a little more.
         #[test]

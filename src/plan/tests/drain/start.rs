@@ -17,6 +17,19 @@ fn the_load_must_be_low_for_as_long_as_the_pool_says() {
     cluster.expect("a", DRAIN);
 }
 
+/// `docs/planning/sizing.md`: with the default threshold the 9 addresses of one /28 that would stay free are too few.
+#[test]
+fn a_node_keeps_two_small_blocks_with_the_default_threshold() {
+    for (free_below, expected) in [("8", "nothing"), ("4", DRAIN)] {
+        let pool = format!("pool p 10.0.0.0/24 28 inner reclaim=enabled freeBelow={free_below}");
+        let mut cluster = Cluster::known(&pool);
+        cluster.observe(&format!("ciliumnode a @102 {BOTH} used=10.0.0.1/32,10.0.0.2/31,10.0.0.4/31"));
+        cluster.expect("a", "nothing");
+        cluster.pass(3600);
+        cluster.expect("a", expected);
+    }
+}
+
 /// A load that swings round the threshold for an hour takes back one block at most, and what was taken is not asked for
 /// again.
 #[test]
