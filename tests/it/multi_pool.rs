@@ -19,6 +19,7 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::{Claim, Published};
 
+mod fixed;
 mod removed;
 mod renamed;
 mod stalled;
