@@ -249,7 +249,7 @@ build/bin/validate-krew-manifest build/bin/kubectl-krew: build/bin/%:
 	cd tests/krew && go build -ldflags '-s -w' -o ../../$@ sigs.k8s.io/krew/cmd/$(if $(findstring kubectl,$*),krew,$*)
 
 .PHONY: test-map
-test-map: ## The map in Chromium: clicks, keys and search. It needs chromedriver (Debian: chromium chromium-driver). MAP_FOLDER=DIR keeps pictures
+test-map: ## The map in Chromium: clicks, keys and search. It needs chromedriver (Debian: chromium chromium-driver). MAP_FOLDER=DIR keeps pictures, and UPDATE_DOCS=1 writes that of docs/commands/map.md
 	@command -v chromedriver >/dev/null || { echo 'chromedriver is missing: apt-get install chromium chromium-driver' >&2; exit 1; }
 	cargo test --locked --test it -- $(IN_A_BROWSER)
 

@@ -1,6 +1,8 @@
 //! The Grafana dashboard can be read by a person, and works in every Grafana. `src/docs.rs` compares its queries with
 //! the metrics, and `tests/it/install/queries.rs` runs them. Needs neither Helm nor Grafana.
 
+mod picture;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

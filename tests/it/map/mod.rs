@@ -4,10 +4,11 @@ mod browser;
 mod colours;
 mod fleet;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use cilium_node_ipam::page;
+use tokio::process::Command;
 
 use browser::Browser;
 use fleet::fleet;
@@ -81,6 +82,39 @@ async fn every_scheme_and_size_is_drawn_in_a_browser() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The picture of the page in `docs/commands/map.md`, of `examples/cluster`. `UPDATE_DOCS=1` writes it. Fonts differ
+/// between machines, so only its size is compared.
+#[tokio::test]
+async fn the_page_of_the_example_is_a_picture_of_the_documents_in_a_browser() -> Result<()> {
+    const SIZE: (u32, u32) = (1000, 680);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("map.html");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"));
+    command.args(["map", "--from"]).arg(root.join("examples/cluster")).arg("-o").arg(&file);
+    let output = command.output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let browser = Browser::open(&file, "#find=f03", "light", SIZE).await?;
+    ensure!(browser.text("#found").await? == "f03: 1 block", "{}", browser.text("#found").await?);
+    let drawn = browser.screenshot().await?;
+    browser.expect_no_errors().await?;
+    let picture = root.join("docs/images/map-page.png");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&picture, &drawn)?;
+    }
+    // The header of a PNG: width and height are the first fields of its first chunk.
+    let size = |png: &[u8]| Some((number(png.get(16..20)?), number(png.get(20..24)?)));
+    for png in [&drawn, &std::fs::read(&picture)?] {
+        ensure!(size(png) == Some(SIZE), "{:?}", size(png));
+    }
+    Ok(())
+}
+
+/// A number of four bytes, the highest one first.
+fn number(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |number, byte| (number << 8) | u32::from(*byte))
 }
 
 #[tokio::test]
