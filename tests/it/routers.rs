@@ -7,6 +7,7 @@
 mod at_length;
 mod incident;
 pub(crate) mod oracle;
+mod racks;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -62,6 +63,10 @@ impl Scene {
     /// A node joins, with the Pod of frr-k8s and Cilium's agent.
     async fn join(&mut self, rig: &Rig, name: &str) -> Result<()> {
         self.join_without_agent(rig, name).await?;
+        self.start_agent(rig, name).await
+    }
+
+    async fn start_agent(&mut self, rig: &Rig, name: &str) -> Result<()> {
         let mut agent = rig.agents.fake(name);
         agent.start()?;
         let pod = format!("cilium-{name}");
@@ -73,11 +78,7 @@ impl Scene {
 
     async fn join_without_agent(&self, rig: &Rig, name: &str) -> Result<()> {
         rig.cluster.create_node(&node(name)).await?;
-        let pod = serde_json::from_value(json!({
-            "metadata": {"name": format!("frr-k8s-{name}"), "labels": {"app.kubernetes.io/component": "frr-k8s"}},
-            "spec": {"nodeName": name, "containers": [{"name": "frr", "image": "frr"}]},
-        }))?;
-        pods(rig).create(&PostParams::default(), &pod).await?;
+        create_frr_k8s_pod(rig, name).await?;
         self.lab.power_on(rig, name).await
     }
 
@@ -114,6 +115,16 @@ impl Scene {
         .await?;
         Ok(n_pods.get())
     }
+}
+
+/// The Pod of the frr-k8s daemon of a node. The webhook looks for it.
+async fn create_frr_k8s_pod(rig: &Rig, node: &str) -> Result<()> {
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": format!("frr-k8s-{node}"), "labels": {"app.kubernetes.io/component": "frr-k8s"}},
+        "spec": {"nodeName": node, "containers": [{"name": "frr", "image": "frr"}]},
+    }))?;
+    pods(rig).create(&PostParams::default(), &pod).await?;
+    Ok(())
 }
 
 fn pods(rig: &Rig) -> Api<Pod> {

@@ -1,5 +1,5 @@
-//! A small network of real routers: a BIRD, and nodes that run FRR with frr-k8s's own daemon and reloader
-//! (`tests/routes/lab`).
+//! A small network of real routers: a BIRD, FRR routers of racks, and nodes that run FRR with frr-k8s's own daemon and
+//! reloader (`tests/routes/lab`).
 //!
 //! The nodes follow the API server of the test, and report to it. Nothing here knows their claims.
 
@@ -122,6 +122,34 @@ impl Lab {
             .map(|(address, length)| format!("{address}/{length}"))
             .collect();
         self.ask(json!({"cmd": "start", "node": node, "addresses": addresses})).await.map(drop)
+    }
+
+    /// Starts the router of a rack: an FRR with this configuration, at this address with its prefix length.
+    pub(crate) async fn start_router(&self, router: &str, address: &str, configuration: &str) -> Result<()> {
+        let command = json!({
+            "cmd": "start-router", "router": router, "address": address, "configuration": configuration,
+        });
+        self.ask(command).await.map(drop)
+    }
+
+    /// Starts the machine of a Node in the network of the router of its rack, with this address and its prefix length.
+    pub(crate) async fn power_on_in(&self, node: &str, router: &str, address: &str) -> Result<()> {
+        let command = json!({"cmd": "start", "node": node, "router": router, "addresses": [address]});
+        self.ask(command).await.map(drop)
+    }
+
+    /// All routes that the router of a rack has accepted, in order.
+    pub(crate) async fn table_of(&self, router: &str) -> Result<Vec<Route>> {
+        let answer = self.ask(json!({"cmd": "table", "router": router})).await?;
+        let mut table: Vec<Route> = read(&answer["routes"])?;
+        table.sort();
+        Ok(table)
+    }
+
+    /// Whether a connection from the router of a rack to this address meets a machine that has it.
+    pub(crate) async fn is_reached_by(&self, router: &str, address: &str) -> Result<bool> {
+        let answer = self.ask(json!({"cmd": "answers", "router": router, "address": address})).await?;
+        Ok(answer["answered"] == json!(true))
     }
 
     /// Does one thing to a node: `stop` (the power), `kill-frr`, `start-frr`, `kill-daemon`, `start-daemon`.

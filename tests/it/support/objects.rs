@@ -48,11 +48,13 @@ pub(crate) struct NodeSpec {
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
+    /// Its InternalIP; `None` for one of each family, which the test does not choose.
+    pub(crate) address: Option<IpAddr>,
 }
 
 impl NodeSpec {
     pub(crate) fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), labels: BTreeMap::new(), annotations: BTreeMap::new() }
+        Self { name: name.into(), labels: BTreeMap::new(), annotations: BTreeMap::new(), address: None }
     }
 
     #[must_use]
@@ -67,17 +69,21 @@ impl NodeSpec {
         self
     }
 
+    /// With this InternalIP alone.
+    #[must_use]
+    pub(crate) fn at(mut self, address: IpAddr) -> Self {
+        self.address = Some(address);
+        self
+    }
+
     /// The Node with its status. `index` chooses the addresses.
     pub(crate) fn object(&self, index: u32) -> DynamicObject {
-        let [ipv4, ipv6] = node_addresses(index);
-        let mut node = Kind::Node.object(
-            &self.name,
-            json!({"spec": {}, "status": {"addresses": [
-                {"type": "InternalIP", "address": ipv4.to_string()},
-                {"type": "InternalIP", "address": ipv6.to_string()},
-                {"type": "Hostname", "address": self.name},
-            ]}}),
-        );
+        let internal = self.address.map_or_else(|| node_addresses(index).to_vec(), |address| vec![address]);
+        let internal =
+            internal.iter().map(|address| json!({"type": "InternalIP", "address": address.to_string()}));
+        let hostname = json!({"type": "Hostname", "address": self.name});
+        let addresses: Vec<Value> = internal.chain([hostname]).collect();
+        let mut node = Kind::Node.object(&self.name, json!({"spec": {}, "status": {"addresses": addresses}}));
         node.metadata.labels = Some(self.labels.clone());
         node.metadata.annotations = Some(self.annotations.clone());
         node

@@ -26,6 +26,8 @@ type lab struct {
 	nodes map[string]*node
 	// of is the order in which the router got them.
 	order []string
+	// racks are the routers of racks.
+	racks map[string]*node
 }
 
 // The usual paths show a process of a node the files of its node.
@@ -45,7 +47,7 @@ ip -n router link set nodes up
 `
 
 func newLab(options options) (*lab, error) {
-	l := &lab{options: options, nodes: map[string]*node{}}
+	l := &lab{options: options, nodes: map[string]*node{}, racks: map[string]*node{}}
 	if err := run("sh", "-ec", setUp, "sh", options.ipv4, options.ipv6); err != nil {
 		return nil, err
 	}
@@ -53,8 +55,8 @@ func newLab(options options) (*lab, error) {
 }
 
 // start starts a node that is new, or was stopped: without its former files.
-func (l *lab) start(name string, addresses []string) error {
-	n := &node{lab: l, name: name, addresses: addresses}
+func (l *lab) start(name, router string, addresses []string) error {
+	n := &node{lab: l, name: name, addresses: addresses, router: router}
 	if err := n.join(); err != nil {
 		return err
 	}
@@ -64,7 +66,10 @@ func (l *lab) start(name string, addresses []string) error {
 	if !isKnown {
 		l.order = append(l.order, name)
 	}
-	err := l.configureRouter()
+	var err error
+	if router == "" {
+		err = l.configureRouter()
+	}
 	l.mutex.Unlock()
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Command frr-lab is a small network for tests: a BIRD router, and nodes that run FRR as frr-k8s runs it. Each node has the
-// unmodified daemon and reloader of frr-k8s, beside zebra and bgpd in a network namespace of its own.
+// Command frr-lab is a small network for tests: a BIRD router, FRR routers of racks, and nodes that run FRR as frr-k8s runs
+// it. Each node has the unmodified daemon and reloader of frr-k8s, beside zebra and bgpd in a network namespace of its own.
 //
 // It runs as root in mount and PID namespaces of its own (`unshare --mount --pid --fork --kill-child --mount-proc`): it lays
 // a /run and an /etc of its own over those of the machine, so every program finds its files at the usual paths, and all
@@ -58,6 +58,10 @@ type command struct {
 	Addresses []string `json:"addresses"`
 	Address   string   `json:"address"`
 	Up        bool     `json:"up"`
+	// Router is the router of a rack; none means the BIRD.
+	Router string `json:"router"`
+	// Configuration is that of an FRR.
+	Configuration string `json:"configuration"`
 }
 
 // answer is a line of standard output.
@@ -106,7 +110,9 @@ func serve(options options) error {
 func (l *lab) obey(c command, a *answer) (err error) {
 	switch c.Cmd {
 	case "start":
-		return l.start(c.Node, c.Addresses)
+		return l.start(c.Node, c.Router, c.Addresses)
+	case "start-router":
+		return l.startRack(c.Router, c.Address, c.Configuration)
 	case "stop":
 		return l.withNode(c.Node, (*node).stop)
 	case "kill-frr":
@@ -122,13 +128,17 @@ func (l *lab) obey(c command, a *answer) (err error) {
 	case "address":
 		return l.withNode(c.Node, func(n *node) error { return n.add(c.Address) })
 	case "table":
-		a.Routes, err = l.table()
+		if c.Router == "" {
+			a.Routes, err = l.table()
+		} else {
+			a.Routes, err = l.tableOfRack(c.Router)
+		}
 		return err
 	case "changes":
 		a.Changes, err = l.changes()
 		return err
 	case "answers":
-		a.Answered = l.answers(c.Address)
+		a.Answered = l.answers(c.Router, c.Address)
 		return nil
 	}
 	return fmt.Errorf("no such command: %q", c.Cmd)

@@ -18,6 +18,8 @@ type node struct {
 	*lab
 	name      string
 	addresses []string
+	// router is the router of its rack; none means the BIRD.
+	router string
 
 	mutex                          sync.Mutex
 	zebra, bgpd, reloader, program *exec.Cmd
@@ -25,7 +27,8 @@ type node struct {
 
 func (n *node) folder(name string) string { return filepath.Join(home, "nodes", n.name, name) }
 
-const joinNetwork = `
+// newMachine makes empty folders, and a network without links.
+const newMachine = `
 rm -rf "$1"
 mkdir -p "$1/run" "$1/conf" "$1/reload" "$1/tmp" "$1/var/frr"
 echo 'service integrated-vtysh-config' > "$1/conf/vtysh.conf"
@@ -34,11 +37,14 @@ chown -R frr:frr "$1/run" "$1/conf" "$1/var"
 ip netns del "$2" 2>/dev/null || true
 ip netns add "$2"
 ip -n "$2" link set lo up
+`
+
+const joinNetwork = newMachine + `
 ip -n "$2" link add eth0 type veth peer name "to-$2"
-ip -n "$2" link set "to-$2" netns router
-ip -n router link set "to-$2" master nodes up
+ip -n "$2" link set "to-$2" netns "$3"
+ip -n "$3" link set "to-$2" master nodes up
 shift
-node=$1; shift
+node=$1; shift 2
 for address in "$@"; do
   case $address in *:*) nodad=nodad ;; *) nodad= ;; esac
   ip -n "$node" address add "$address" dev eth0 $nodad
@@ -48,7 +54,7 @@ ip -n "$node" link set eth0 up
 
 // join gives the node its link and empty folders.
 func (n *node) join() error {
-	arguments := append([]string{"sh", "-ec", joinNetwork, "sh", n.folder(""), n.name}, n.addresses...)
+	arguments := append([]string{"sh", "-ec", joinNetwork, "sh", n.folder(""), n.name, n.routerNetwork()}, n.addresses...)
 	return run(arguments...)
 }
 
@@ -64,9 +70,16 @@ func (n *node) inNetwork(command ...string) []string {
 	return append([]string{"ip", "netns", "exec", n.name}, n.inside(command...)...)
 }
 
-// startFRR starts zebra and bgpd as frr-k8s does: bgpd does not listen, and starts with the configuration of the last
-// reload. The reloader belongs to them.
-func (n *node) startFRR() (err error) {
+// routerNetwork is the network of its router.
+func (n *node) routerNetwork() string {
+	if n.router == "" {
+		return "router"
+	}
+	return n.router
+}
+
+// startDaemons starts zebra and bgpd, and lets them load frr.conf.
+func (n *node) startDaemons(ofBGP ...string) (err error) {
 	log := n.name + "-frr.log"
 	if n.zebra, err = n.spawn(log, nil, n.inNetwork("/usr/lib/frr/zebra", "-A", "127.0.0.1", "-P", "0")...); err != nil {
 		return err
@@ -74,14 +87,20 @@ func (n *node) startFRR() (err error) {
 	if err := n.listens("zebra"); err != nil {
 		return err
 	}
-	bgpd := n.inNetwork("/usr/lib/frr/bgpd", "-A", "127.0.0.1", "-P", "0", "-p", "0")
+	bgpd := n.inNetwork(append([]string{"/usr/lib/frr/bgpd", "-A", "127.0.0.1", "-P", "0"}, ofBGP...)...)
 	if n.bgpd, err = n.spawn(log, nil, bgpd...); err != nil {
 		return err
 	}
 	if err := n.listens("bgpd"); err != nil {
 		return err
 	}
-	if err := run(n.inside("vtysh", "-b")...); err != nil {
+	return run(n.inside("vtysh", "-b")...)
+}
+
+// startFRR starts zebra and bgpd as frr-k8s does: bgpd does not listen, and starts with the configuration of the last
+// reload. The reloader belongs to them.
+func (n *node) startFRR() error {
+	if err := n.startDaemons("-p", "0"); err != nil {
 		return err
 	}
 	// It writes to /tmp/current.conf.
@@ -144,7 +163,7 @@ func (n *node) link(up bool) error {
 	if up {
 		state = "up"
 	}
-	return run("ip", "-n", "router", "link", "set", "to-"+n.name, state)
+	return run("ip", "-n", n.routerNetwork(), "link", "set", "to-"+n.name, state)
 }
 
 // add gives the node an address, as a pod on it has.

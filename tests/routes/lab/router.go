@@ -63,6 +63,9 @@ func (l *lab) writeRouterConfiguration() error {
 	}
 	fmt.Fprintf(&text, birdHead, l.birdLog(), id, helps)
 	for _, name := range l.order {
+		if l.nodes[name].router != "" {
+			continue
+		}
 		for _, address := range l.nodes[name].addresses {
 			address, _, _ := strings.Cut(address, "/")
 			family := "ipv4"
@@ -154,8 +157,11 @@ func (l *lab) changes() ([]event, error) {
 }
 
 // answers says whether a machine has this address, by the routes of the router: it refuses a connection to a port without a listener.
-func (l *lab) answers(address string) bool {
-	dial := l.inRouter("timeout", "2", "bash", "-c", ": < /dev/tcp/"+address+"/9")
+func (l *lab) answers(router, address string) bool {
+	if router == "" {
+		router = "router"
+	}
+	dial := []string{"ip", "netns", "exec", router, "timeout", "2", "bash", "-c", ": < /dev/tcp/" + address + "/9"}
 	said, _ := exec.Command(dial[0], dial[1:]...).CombinedOutput()
 	return strings.Contains(string(said), "Connection refused")
 }
