@@ -26,6 +26,7 @@ mod object;
 pub mod program;
 pub mod run;
 mod screen;
+mod selector;
 mod site;
 pub mod validate;
 

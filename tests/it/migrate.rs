@@ -21,7 +21,7 @@ use crate::support::families::Families;
 use crate::support::kubectl::kubectl;
 use crate::support::objects::PoolSpec;
 use crate::support::preparation::KUBERNETES_MODE;
-use crate::support::rig::under_oracle;
+use crate::support::rig::{Rig, under_oracle};
 
 mod accidents;
 mod daemons;
@@ -75,6 +75,7 @@ async fn moves(from: &'static str, release: Release) -> Result<()> {
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
         wait_claims_carried(rig).await?;
         says(&expect(rig, &["migrate", "status"], 0).await?, "3 nodes: 3 Claimed")?;
+        says(&expect(rig, &["migrate", "commit", "--all"], 0).await?, "None of them is Moved.")?;
         let shown = expect(rig, &["migrate", "next", "a"], 0).await?;
         says(&shown, "kubectl label node a --overwrite nodeipam.io/ipam=crd")?;
 
@@ -97,7 +98,8 @@ async fn moves(from: &'static str, release: Release) -> Result<()> {
             ensure!(said.code == Some(0) && said.text.contains(state), "{}{}", said.text, said.errors);
         }
         restarts_by_chance(rig, &mut daemons, "b").await?;
-        let batch = ["migrate", "next", "--batch", "2", "--yes", "--timeout", "150s"];
+        moves_no_other_rack(rig).await?;
+        let batch = ["migrate", "next", "--batch", "10", "-l", "rack in (r1)", "--yes", "--timeout", "150s"];
         // The controller may be gone at any time.
         controller.sigkill().await?;
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
@@ -112,6 +114,9 @@ async fn moves(from: &'static str, release: Release) -> Result<()> {
             ensure!(said.code == Some(0) && said.text.contains(state), "{}{}", said.text, said.errors);
         }
         says(&expect(rig, &["migrate", "status"], 0).await?, "3 nodes: 3 Moved")?;
+        let of_rack = expect(rig, &["migrate", "status", "--selector", "rack=r1"], 0).await?;
+        says(&of_rack, "2 nodes: 2 Moved")?;
+        says(&of_rack, "A restart of any of these agents loses no pod.")?;
 
         // A full node grows when a person commits its move.
         let a = &daemons["a"].agent;
@@ -122,6 +127,12 @@ async fn moves(from: &'static str, release: Release) -> Result<()> {
         })
         .await?;
         ensure!(rig.cluster.claims_of("a").len() == 2, "{:?}", rig.cluster.claims_of("a"));
+        // The full node is in the other rack.
+        says(&expect(rig, &["migrate", "status", "-l", "rack=r1"], 0).await?, "2 nodes: 2 Moved")?;
+        expect(rig, &["migrate", "commit", "-l", "rack=r1", "--yes"], 0).await?;
+        says(&expect(rig, &["migrate", "status"], 1).await?, "3 nodes: 1 Moved, 2 Committed")?;
+        let none = expect(rig, &["migrate", "commit", "-l", "rack=r1"], 0).await?;
+        says(&none, "All of them are committed.")?;
         expect(rig, &["migrate", "commit", "--all", "--yes"], 0).await?;
         start_pod(rig, &daemons, "a", "grown").await?;
         let lost = expect(rig, &["migrate", "back", "a"], 1).await?;
@@ -142,4 +153,17 @@ async fn moves(from: &'static str, release: Release) -> Result<()> {
         Ok((controller, agents))
     })
     .await
+}
+
+/// Nothing is moved for labels that no node has, and for those of nodes that have moved.
+async fn moves_no_other_rack(rig: &Rig) -> Result<()> {
+    for (labels, code, why) in [
+        ("rack=r9", 2, "no Node that runs Linux has the labels `rack=r9`: kubectl get nodes -l 'rack=r9'"),
+        ("", 2, "`` must be KEY=VALUE"),
+        ("rack=r2", 0, "no node with rack=r2 can make a step now"),
+    ] {
+        let said = expect(rig, &["migrate", "next", "--batch", "10", "-l", labels, "--yes"], code).await?;
+        ensure!(said.errors.contains(why), "{why:?} is not in: {}", said.errors);
+    }
+    Ok(())
 }

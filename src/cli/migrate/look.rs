@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use serde_json::{Value, json};
 
 use crate::cli::answers::controller::why_unled;
 use crate::cli::answers::{Listed, Source, pods};
 use crate::cli::program::program;
 use crate::cli::screen::{self, FINE, Line, PLAIN, WRONG};
+use crate::cli::selector::NodeSelector;
 use crate::model::names::{NodeName, ten_of};
 use crate::net::cidr::Cidr;
 use crate::view::moving::{Direction, Gate, Move, Moves, PodsByNode, Step, next_step};
@@ -34,6 +35,18 @@ impl Look {
 
     pub(super) fn moves(&self) -> anyhow::Result<Moves<'_>> {
         Moves::of(&self.listed.world).map_err(|why| anyhow!("{why}: see docs/how-to/move-in.md"))
+    }
+
+    /// How far the nodes with these labels have moved, or all nodes: the worst first. Fails if no node has the labels.
+    pub(super) fn found(&self, selector: Option<&NodeSelector>) -> anyhow::Result<Vec<Move>> {
+        let mut found = self.moves()?.all(&self.pods, &self.listed.plans);
+        let Some(selector) = selector else { return Ok(found) };
+        let world = &self.listed.world;
+        found.retain(|found| world.node(&found.node).is_some_and(|node| selector.selects(&node.labels)));
+        if found.is_empty() {
+            bail!("no Node that runs Linux has the labels `{selector}`: kubectl get nodes -l '{selector}'");
+        }
+        Ok(found)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::cli::answers::{Source, Verdict, block_on, fields};
 use crate::cli::object as names;
 use crate::cli::program::program;
 use crate::cli::screen::{self, Line};
+use crate::cli::selector::{self, NodeSelector};
 use crate::model::counted::counted;
 use crate::model::names::{NodeName, ten_of};
 use crate::view::departures::departures_of;
@@ -26,7 +27,8 @@ use crate::view::rejoin::rejoins;
 /// Exit codes: 0 all gates are open or no node must rejoin, 1 a gate is closed, 2 the cluster could not be read.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cilium-node-ipam migrate rejoin worker-17\n  cilium-node-ipam migrate rejoin --batch 3"
+    after_help = "Examples:\n  cilium-node-ipam migrate rejoin worker-17\n  cilium-node-ipam migrate rejoin --batch 3 \
+                  -l topology.kubernetes.io/zone=rack-1"
 )]
 pub(super) struct Args {
     /// The nodes, each as a name or `node/NAME`.
@@ -36,6 +38,10 @@ pub(super) struct Args {
     /// How many nodes, where none is named.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "nodes")]
     batch: usize,
+
+    /// Only nodes with these labels, as kubectl takes them.
+    #[arg(short = 'l', long, value_name = "LABELS", value_parser = selector::nodes, conflicts_with = "nodes")]
+    selector: Option<NodeSelector>,
 
     #[command(flatten)]
     cluster: Source,
@@ -50,7 +56,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
         if let Some(missing) = named.iter().find(|name| world.node(name).is_none()) {
             bail!("Node {missing} does not exist: kubectl get nodes");
         }
-        let found = look.moves()?.all(&look.pods, &look.listed.plans);
+        let found = look.found(args.selector.as_ref())?;
         let must_rejoin = |found: &Move| !rejoins(world, &departures_of(world, &found.node)).is_empty();
         let all: Vec<&Move> = found.iter().filter(|found| must_rejoin(found)).collect();
         let (mut lines, mut objects) = (Vec::new(), Vec::new());
@@ -89,7 +95,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
             }
         }
         if named.is_empty() && all.is_empty() {
-            lines.push("No node has a first block that must leave.".into());
+            let which =
+                args.selector.as_ref().map(|selector| format!(" with {selector}")).unwrap_or_default();
+            lines.push(format!("No node{which} has a first block that must leave.").into());
         }
         let left: Vec<&NodeName> =
             all.iter().filter(|found| !chosen.contains(found)).map(|found| &found.node).collect();

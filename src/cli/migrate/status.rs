@@ -7,6 +7,7 @@ use super::routes::exported;
 use crate::cli::answers::{Source, Verdict, block_on, fields};
 use crate::cli::program::program;
 use crate::cli::screen::{FINE, Line, PLAIN, Table, WAITS, WRONG};
+use crate::cli::selector::{self, NodeSelector};
 use crate::model::counted::counted;
 use crate::model::names::ten_of;
 use crate::view::moving::{Direction, Move, State, next_step};
@@ -24,9 +25,14 @@ use crate::view::moving::{Direction, Move, State, next_step};
 /// could not be read.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  cilium-node-ipam migrate status -o json | jq '.nodes[] | select(.state == \"Prepared\")'"
+    after_help = "Examples:\n  cilium-node-ipam migrate status -l topology.kubernetes.io/zone=rack-1\n  cilium-node-ipam migrate \
+                  status -o json | jq '.nodes[] | select(.state == \"Prepared\")'"
 )]
 pub(super) struct Args {
+    /// Only the nodes with these labels, as kubectl takes them. The exit code is about these nodes.
+    #[arg(short = 'l', long, value_name = "LABELS", value_parser = selector::nodes)]
+    selector: Option<NodeSelector>,
+
     #[command(flatten)]
     cluster: Source,
 }
@@ -35,7 +41,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
         let look = Look::at(&args.cluster, None).await?;
         let moves = look.moves()?;
-        let found = moves.all(&look.pods, &look.listed.plans);
+        let found = look.found(args.selector.as_ref())?;
         let world = &look.listed.world;
         let with_steps: Vec<_> = found
             .iter()
@@ -94,7 +100,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Verdict> {
             lines.extend(args.cluster.table_lines(table));
             lines.push(Line::default());
             if problems.is_empty() {
-                lines.push(Line::painted(FINE, "A restart of any agent loses no pod."));
+                let agent = if args.selector.is_some() { "any of these agents" } else { "any agent" };
+                lines.push(Line::painted(FINE, format!("A restart of {agent} loses no pod.")));
             }
             lines.extend(problems.iter().map(|problem| Line::painted(WRONG, problem.clone()).below(2)));
             lines

@@ -19,6 +19,7 @@ use crate::cli::answers::{Live, Source, Verdict, block_on, fields};
 use crate::cli::object as names;
 use crate::cli::program::program;
 use crate::cli::screen::{self, Line};
+use crate::cli::selector::{self, NodeSelector};
 use crate::controller::client::Clients;
 use crate::model::names::{NodeName, PodName, Uid, ten_of};
 use crate::model::node::{self as read, HOLD_GROWTH};
@@ -57,7 +58,8 @@ struct Consent {
 /// cluster could not be read or written.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cilium-node-ipam migrate next worker-17\n  cilium-node-ipam migrate next --batch 10 --yes"
+    after_help = "Examples:\n  cilium-node-ipam migrate next worker-17\n  cilium-node-ipam migrate next --batch 10 --yes\n  \
+                  cilium-node-ipam migrate next --batch 10 -l topology.kubernetes.io/zone=rack-1 --yes"
 )]
 pub(super) struct Next {
     /// The nodes, each as a name or `node/NAME`.
@@ -67,6 +69,10 @@ pub(super) struct Next {
     /// How many nodes, where none is named.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "nodes")]
     batch: usize,
+
+    /// Only nodes with these labels, as kubectl takes them: `KEY=VALUE`, `KEY in (VALUE, VALUE)`, `!KEY`.
+    #[arg(short = 'l', long, value_name = "LABELS", value_parser = selector::nodes, conflicts_with = "nodes")]
+    selector: Option<NodeSelector>,
 
     #[command(flatten)]
     consent: Consent,
@@ -94,16 +100,23 @@ pub(super) struct Back {
 /// Exit codes: 0 all of them are committed or can be, 1 one has not moved, 2 the cluster could not be read or written.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cilium-node-ipam migrate commit worker-17 --yes\n  cilium-node-ipam migrate commit --all --yes"
+    after_help = "Examples:\n  cilium-node-ipam migrate commit worker-17 --yes\n  cilium-node-ipam migrate commit -l \
+                  topology.kubernetes.io/zone=rack-1 --yes\n  cilium-node-ipam migrate commit --all --yes"
 )]
 pub(super) struct Commit {
     /// The nodes, each as a name or `node/NAME`.
-    #[arg(value_name = "NODE", value_parser = names::node, required_unless_present = "all")]
+    #[arg(value_name = "NODE", value_parser = names::node, required_unless_present_any = ["all", "selector"])]
     nodes: Vec<String>,
 
     /// All nodes that have moved.
     #[arg(long, conflicts_with = "nodes")]
     all: bool,
+
+    /// The nodes with these labels that have moved, as kubectl takes labels.
+    #[arg(
+        short = 'l', long, value_name = "LABELS", value_parser = selector::nodes, conflicts_with_all = ["nodes", "all"]
+    )]
+    selector: Option<NodeSelector>,
 
     #[command(flatten)]
     consent: Consent,
@@ -113,13 +126,19 @@ pub(super) fn next(args: Next) -> anyhow::Result<Verdict> {
     block_on(async move {
         let nodes: Vec<NodeName> = if args.nodes.is_empty() {
             let look = Look::at(&args.consent.cluster, None).await?;
-            let found = look.moves()?.all(&look.pods, &look.listed.plans);
-            nearest(&found, args.batch)
+            nearest(&look.found(args.selector.as_ref())?, args.batch)
         } else {
             args.nodes.iter().map(|name| name.as_str().into()).collect()
         };
         if nodes.is_empty() {
-            screen::note(format_args!("no node can make a step now: {} migrate status", program()));
+            let (which, flag) = match &args.selector {
+                Some(selector) => (format!(" with {selector}"), format!(" -l '{selector}'")),
+                None => Default::default(),
+            };
+            screen::note(format_args!(
+                "no node{which} can make a step now: {} migrate status{flag}",
+                program()
+            ));
         }
         args.consent.walk(&nodes, Direction::Forth).await
     })
@@ -132,10 +151,11 @@ pub(super) fn back(args: Back) -> anyhow::Result<Verdict> {
 pub(super) fn commit(args: Commit) -> anyhow::Result<Verdict> {
     block_on(async move {
         let named: BTreeSet<NodeName> = args.nodes.iter().map(|name| name.as_str().into()).collect();
-        let look = Look::at(&args.consent.cluster, (!args.all).then_some(&named)).await?;
-        let found = look.moves()?.all(&look.pods, &look.listed.plans);
-        let is_meant =
-            |found: &&Move| if args.all { found.state == State::Moved } else { named.contains(&found.node) };
+        let look = Look::at(&args.consent.cluster, (!named.is_empty()).then_some(&named)).await?;
+        let found = look.found(args.selector.as_ref())?;
+        let is_meant = |found: &&Move| {
+            if named.is_empty() { found.state == State::Moved } else { named.contains(&found.node) }
+        };
         let meant: Vec<&Move> = found.iter().filter(is_meant).collect();
         if let Some(missing) = named.iter().find(|name| meant.iter().all(|found| found.node != **name)) {
             bail!("Node {missing} does not exist: kubectl get nodes");
@@ -151,13 +171,18 @@ pub(super) fn commit(args: Commit) -> anyhow::Result<Verdict> {
             return Ok(Verdict::Found);
         }
         let is_left_out = |found: &&Move| {
-            args.all && found.is_held && found.mode == Ok(IpamMode::Crd) && found.state != State::Moved
+            named.is_empty()
+                && found.is_held
+                && found.mode == Ok(IpamMode::Crd)
+                && found.state != State::Moved
         };
         let left_out: Vec<&Move> = found.iter().filter(is_left_out).collect();
         if !left_out.is_empty() {
             let shown = left_out.iter().map(|found| format!("{} is {}", found.node, found.state.as_str()));
             screen::note(format_args!("left out, because they have not moved: {}", ten_of(shown)));
         }
+        let is_in_scope = |found: &&Move| named.is_empty() || named.contains(&found.node);
+        let are_committed = found.iter().filter(is_in_scope).all(|found| found.state == State::Committed);
         let moved: Vec<&Move> = meant.into_iter().filter(|found| found.state == State::Moved).collect();
         let commands: Vec<String> = moved
             .iter()
@@ -181,7 +206,8 @@ pub(super) fn commit(args: Commit) -> anyhow::Result<Verdict> {
         });
         args.consent.cluster.print("MigrationCommit", fields(object), || {
             match (moved.is_empty(), args.consent.yes) {
-                (true, _) => vec![Line::from("All of them are committed.")],
+                (true, _) if are_committed => vec![Line::from("All of them are committed.")],
+                (true, _) => vec![Line::from("None of them is Moved.")],
                 (false, true) => Vec::new(),
                 (false, false) => commands.iter().map(|command| Line::from(format!("  {command}"))).collect(),
             }

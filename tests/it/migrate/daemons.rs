@@ -179,7 +179,8 @@ pub(super) async fn served_before(
     };
     let mut daemons = Daemons::new();
     for (number, node) in NODES.into_iter().enumerate() {
-        rig.cluster.create_node(&NodeSpec::new(node)).await?;
+        let rack = if node == "a" { "r2" } else { "r1" };
+        rig.cluster.create_node(&NodeSpec::new(node).label("rack", rack)).await?;
         if from == KUBERNETES {
             // As kube-controller-manager does it.
             let first = 32 * (number + 1);

@@ -34,6 +34,11 @@ pub(super) async fn leaves_the_old_range(rig: &Rig, daemons: &mut Daemons, node:
     says(&drained, "kubectl delete ciliumnode a")?;
     let shown = expect(rig, &["migrate", "next", node], 0).await?;
     says(&shown, &format!("kubectl delete ciliumnode {node}"))?;
+    let of_rack =
+        expect(rig, &["migrate", "rejoin", "--batch", "10", "-l", "rack=r2", "-o", "json"], 0).await?;
+    let of_rack = of_rack.json()?;
+    let is_other = of_rack["nodes"][0]["name"] == "a" && of_rack["nodes"][1].is_null();
+    ensure!(is_other && of_rack["left"] == json!([]), "{of_rack:#}");
     let rejoin = expect(rig, &["migrate", "rejoin", node, "-o", "json"], 0).await?.json()?;
     let is_named = daemons[node].from == KUBERNETES;
     let costs = rejoin["nodes"][0]["costs"].to_string();
