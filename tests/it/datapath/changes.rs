@@ -86,14 +86,20 @@ async fn crd_becomes_multi_pool() -> Result<()> {
 }
 
 /// A node whose CiliumNode has the CIDR that cilium-operator gave it.
-async fn join_with(rig: &Rig, lab: &mut Lab, name: &str, cidr: &str) -> Result<Machine> {
+pub(super) async fn join_with(
+    rig: &Rig,
+    lab: &mut Lab,
+    name: &str,
+    cidr: &str,
+    setup: Setup,
+) -> Result<Machine> {
     rig.cluster.create_node(&NodeSpec::new(name)).await?;
     let mut object = cilium_node(name, &json!({"podCIDRs": [cidr]}));
     let node = rig.cluster.read(Kind::Node, name).await?;
     let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}]);
     object.metadata.owner_references = serde_json::from_value(owner)?;
     rig.cluster.create(&object, Kind::CiliumNode).await?;
-    lab.serve(rig, name, Setup { ipam: "cluster-pool", ..Setup::default() }).await
+    lab.serve(rig, name, setup).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,8 +107,9 @@ async fn cluster_pool_becomes_crd() -> Result<()> {
     with_lab(Options::default(), async |rig, lab| {
         rig.control_plane.allow("cidr-without-claim", None, None).await?;
         set_ipam(rig, "cluster-pool").await?;
-        let mut one = join_with(rig, lab, "one", "10.1.0.0/28").await?;
-        let mut two = join_with(rig, lab, "two", "10.1.0.16/28").await?;
+        let setup = Setup { ipam: "cluster-pool", ..Setup::default() };
+        let mut one = join_with(rig, lab, "one", "10.1.0.0/28", setup).await?;
+        let mut two = join_with(rig, lab, "two", "10.1.0.16/28", setup).await?;
         let (a, b) = (one.add_pods(rig, "a-", 4).await?, two.add_pods(rig, "b-", 4).await?);
         let mut pings = Pings::default();
         pings.add(one.ping_from(rig, &a[0], "a to b", address(&b[0])?).await?);

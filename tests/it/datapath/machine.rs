@@ -20,7 +20,7 @@ pub(crate) use self::pod::Pod;
 use self::pod::{FIRST_IDENTITY, POD_STARTS, delete_pod, report_end};
 use super::lab::{GATEWAY, LENGTHS, Lab, Namespaces, output};
 use super::ping::Ping;
-use crate::agent_pods::{create_agent_pod, delete_at_once, report};
+use crate::agent_pods::{self, create_agent_pod, delete_at_once, report};
 use crate::support::agent::Release;
 use crate::support::eventually::eventually;
 use crate::support::families::Family;
@@ -272,12 +272,42 @@ impl Machine {
         self.stop_agent(rig, signal).await?;
         self.start_agent(rig)?;
         self.wait_ready(rig).await?;
+        self.wait_restored(rig, &before).await
+    }
+
+    /// Waits until another process deletes the Pod of the agent, and replaces it as the DaemonSet does, by one that is set up
+    /// so. Returns when the new agent has restored all pods.
+    pub(crate) async fn replace_agent(
+        &mut self,
+        rig: &Rig,
+        setup: impl AsyncFnOnce() -> Result<Setup>,
+    ) -> Result<()> {
+        let pod = self.agent_pod();
+        let deleted = eventually(AGENT_STARTS, async || {
+            let found = agent_pods::pods(rig).get(&pod).await?;
+            ensure!(found.metadata.deletion_timestamp.is_some(), "Pod {pod} is not deleted");
+            Ok(())
+        });
+        rig.control_plane.alarm.over(deleted).await?;
+        let before = self.endpoints().await?;
+        self.set_up(setup().await?);
+        self.stop_agent(rig, "TERM").await?;
+        delete_at_once(rig, &pod).await?;
+        create_agent_pod(rig, &pod, &self.name, self.setup.release.as_str()).await?;
+        self.n_starts = 0;
+        self.start_agent(rig)?;
+        self.wait_ready(rig).await?;
+        self.wait_restored(rig, &before).await
+    }
+
+    /// Returns when the agent has the same endpoints as before.
+    async fn wait_restored(&self, rig: &Rig, before: &BTreeMap<String, u64>) -> Result<()> {
         // It lists its endpoints one by one as it restores them.
         let restored = eventually(AGENT_STARTS, async || {
             let endpoints = ask_agent(self.namespaces.pid, "/endpoint").await?;
             let states: Vec<&Value> = each(&endpoints).map(|endpoint| &endpoint["status"]["state"]).collect();
             let (name, after) = (&self.name, self.endpoints().await?);
-            ensure!(before == after, "the agent of {name} had {before:?}, and has {after:?}");
+            ensure!(*before == after, "the agent of {name} had {before:?}, and has {after:?}");
             ensure!(states.iter().all(|state| **state == "ready"), "the endpoints of {name} are {states:?}");
             Ok(())
         });
@@ -421,6 +451,13 @@ async fn ask_agent(pid: u32, path: &str) -> Result<Value> {
     let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
     ensure!(head.split(' ').nth(1) == Some("200"), "{answer}");
     Ok(serde_json::from_str(body)?)
+}
+
+/// The settings of agents that are set up so, as `cilium-config` has them beside the mode.
+pub(super) fn settings(rig: &Rig, setup: Setup) -> BTreeMap<&'static str, String> {
+    let mut settings = flags(rig, setup);
+    settings.retain(|key, _| !["k8s-kubeconfig-path", "ipam"].contains(key));
+    settings
 }
 
 fn flags(rig: &Rig, setup: Setup) -> BTreeMap<&'static str, String> {

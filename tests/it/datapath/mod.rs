@@ -9,6 +9,7 @@ mod exporter;
 mod lab;
 mod machine;
 mod masquerading;
+mod move_in;
 mod multi_pool;
 mod outage;
 mod ping;

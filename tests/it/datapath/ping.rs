@@ -115,6 +115,11 @@ impl Ping {
 
     /// Stops it with one more answer, and counts the unanswered pings before that.
     pub(crate) async fn finish(mut self, rig: &Rig) -> Result<Tally> {
+        self.tally(rig).await
+    }
+
+    /// Waits for one more answer, and counts the unanswered pings before that.
+    async fn tally(&mut self, rig: &Rig) -> Result<Tally> {
         let before = self.seen.borrow().last();
         self.wait_answer_after(rig, before).await?;
         let seen = self.seen.borrow();
@@ -164,6 +169,8 @@ async fn read(stdout: ChildStdout, seen: watch::Sender<Seen>) {
 pub(crate) struct Pings {
     running: Vec<Ping>,
     done: Tally,
+    /// Until the last call of [`Pings::since_last`].
+    counted: Tally,
 }
 
 impl Pings {
@@ -175,6 +182,18 @@ impl Pings {
     pub(crate) async fn wait_minute(&mut self, rig: &Rig) -> Result<()> {
         let first = self.running.first_mut().context("no ping runs")?;
         first.wait_answers(rig, A_MINUTE).await
+    }
+
+    /// Waits for one more answer to each ping. Returns the number of pings, and of lost ones, since the last call.
+    pub(crate) async fn since_last(&mut self, rig: &Rig) -> Result<Tally> {
+        let mut now = Tally::default();
+        for ping in &mut self.running {
+            now.add(ping.tally(rig).await?);
+        }
+        let since =
+            Tally { sent: now.sent - self.counted.sent, lost: now.lost - self.counted.lost, ..now.clone() };
+        self.counted = now;
+        Ok(since)
     }
 
     /// Stops all pings whose labels start with these words.
@@ -206,6 +225,9 @@ async fn a_scenario_fails_if_pings_are_lost() -> Result<()> {
         let mut pings = Pings::default();
         pings.add(lab.ping(rig, "outside to the machine", machine.address(Family::V4)?).await?);
         machine.drop_pings(rig, 10).await?;
+        let counted = pings.since_last(rig).await?;
+        let since = pings.since_last(rig).await?;
+        ensure!(counted.lost >= 10 && since.lost == 0 && since.sent > 0, "{counted}, and then {since}");
         let error =
             pings.none_lost(rig, "control: a machine drops pings").await.err().context("nothing was lost")?;
         ensure!(error.to_string().contains("outside to the machine: "), "{error}");
