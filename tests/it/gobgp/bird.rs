@@ -20,16 +20,29 @@ use crate::support::tails;
 /// The program, as `scripts/need-routers` installs it.
 const PROGRAM: &str = "/usr/sbin/bird";
 
-/// The address of the router.
+/// The address of the only router.
 pub(super) const ADDRESS: &str = "127.0.0.3";
+
+/// One router of several.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// Its address.
+    pub(super) address: &'static str,
+    /// Its BGP identifier.
+    pub(super) id: &'static str,
+    /// The set of prefixes that it accepts, as BIRD writes it; `None` for all.
+    pub(super) accepts: Option<&'static str>,
+}
+
+const ONLY: Place = Place { address: ADDRESS, id: "192.0.2.1", accepts: None };
 
 /// It waits for gobgpd to connect. For each route that it hears it logs the next hop, which its traces lack.
 const CONFIGURATION: &str = r#"
 log "LOG" all;
 timeformat log "%s %f";
-router id 192.0.2.1;
+router id ID;
 protocol device {}
-filter with_hop { print "hop ", net, " ", bgp_next_hop; accept; }
+filter with_hop { CONDITION print "hop ", net, " ", bgp_next_hop; accept; }
 protocol bgp gobgp {
   local ADDRESS port PORT as 64513;
   neighbor 127.0.0.1 as 64512;
@@ -46,20 +59,26 @@ protocol bgp gobgp {
 pub(super) struct Bird {
     child: Child,
     folder: PathBuf,
+    place: Place,
     pub(super) port: u16,
 }
 
 impl Bird {
-    /// Starts one, and waits until it listens.
+    /// Starts the only router, and waits until it listens.
     ///
     /// # Panics
     /// If it is not installed: no test may pass because of that.
     pub(super) async fn start(folder: &Path) -> Result<Self> {
+        Self::start_at(folder, ONLY).await
+    }
+
+    /// As [`Bird::start`], for one of several. Each needs a folder of its own.
+    pub(super) async fn start_at(folder: &Path, place: Place) -> Result<Self> {
         assert!(Path::new(PROGRAM).is_file(), "{PROGRAM} is missing: run `scripts/need-routers` as root");
         // Another process may take the port first.
         for _ in 0..5 {
-            let port = TcpListener::bind((ADDRESS, 0))?.local_addr()?.port();
-            let mut bird = Self::spawn(folder, port)?;
+            let port = TcpListener::bind((place.address, 0))?.local_addr()?.port();
+            let mut bird = Self::spawn(folder, place, port)?;
             if bird.listens().await? {
                 return Ok(bird);
             }
@@ -67,11 +86,18 @@ impl Bird {
         bail!("no free port:\n{}", tails::tail(&folder.join("bird.log")))
     }
 
-    fn spawn(folder: &Path, port: u16) -> Result<Self> {
+    fn spawn(folder: &Path, place: Place, port: u16) -> Result<Self> {
         let configuration = folder.join("bird.conf");
         let log = folder.join("bird.log");
-        let text = CONFIGURATION.replace("LOG", &log.to_string_lossy()).replace("ADDRESS", ADDRESS);
-        std::fs::write(&configuration, text.replace("PORT", &port.to_string()))?;
+        let condition =
+            place.accepts.map_or(String::new(), |prefixes| format!("if ! (net ~ {prefixes}) then reject;"));
+        let text = CONFIGURATION
+            .replace("LOG", &log.to_string_lossy())
+            .replace("ADDRESS", place.address)
+            .replace("ID;", &format!("{};", place.id))
+            .replace("CONDITION", &condition)
+            .replace("PORT", &port.to_string());
+        std::fs::write(&configuration, text)?;
         let output = File::options().create(true).append(true).open(folder.join("bird-output.log"))?;
         let child = Command::new(PROGRAM)
             .arg("-f")
@@ -84,13 +110,13 @@ impl Bird {
             .stderr(output)
             .kill_on_drop(true)
             .spawn()?;
-        Ok(Self { child, folder: folder.to_owned(), port })
+        Ok(Self { child, folder: folder.to_owned(), place, port })
     }
 
     /// Kills it and starts another one at the same port, with an empty table.
     pub(super) async fn restart(mut self) -> Result<Self> {
         self.child.kill().await?;
-        let mut bird = Self::spawn(&self.folder, self.port)?;
+        let mut bird = Self::spawn(&self.folder, self.place, self.port)?;
         ensure!(bird.listens().await?, "another process has taken port {}", self.port);
         Ok(bird)
     }

@@ -4,6 +4,7 @@
 //! Its log says which routes it never had, or never lacked.
 
 mod at_length;
+mod racks;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
