@@ -143,8 +143,12 @@ fn ready(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Explai
             )
         };
     }
-    if let Some(why) = too_wide(world, pool) {
-        return (ConditionReason::BlockTooWide, why);
+    let too_wide = too_wide(world, pool);
+    let is_all_wide = |family: Family| world.is_too_wide(pool, family);
+    if let Some(why) = &too_wide
+        && Family::ALL.into_iter().any(is_all_wide)
+    {
+        return (ConditionReason::BlockTooWide, why.clone());
     }
     // The pool gives out blocks, and there are two families, so it lacks one at most.
     let mut explained = match Family::ALL.iter().find(|family| !world.gives_out_of(pool, **family)) {
@@ -154,7 +158,10 @@ fn ready(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Explai
     if explained.0 == ConditionReason::Serving {
         explained = nothing_for_new_nodes(world, pool, full).unwrap_or(explained);
     }
-    let (reason, message) = with_releases(world, pool, explained);
+    let (reason, mut message) = with_releases(world, pool, explained);
+    if let Some(why) = too_wide {
+        message = format!("{message}; but {why}");
+    }
     // Other obstacles of the pool remain after the freeze, so they are reported first.
     if reason == ConditionReason::Serving && world.freeze().is_on(Switch::Writes) {
         let message = "writes are frozen: nodes get no blocks; see the condition Frozen";
@@ -202,21 +209,28 @@ fn with_releases(world: &World, pool: &Pool, (reason, message): Explained) -> Ex
     (reason, message)
 }
 
-/// That blocks of the pool are wider than the mode of Cilium accepts, and the remedy.
+/// That blocks of the pool are wider than the mode of Cilium accepts, and the remedy. Nodes may get blocks of its other
+/// sizes.
 fn too_wide(world: &World, pool: &Pool) -> Option<String> {
     let reader = world.reader();
-    let is_wide = |family: &&Family| world.is_too_wide(pool, **family);
-    let sizes = pool.families.iter().filter(|(family, _)| is_wide(family)).map(|(family, ranges)| {
+    let wide = pool.families.iter().filter_map(|(family, ranges)| {
         let widest = reader.widest_block(*family);
-        format!("`spec.{family}.blockSize` is {}, and the minimum is {widest}", ranges.block_prefix)
+        let sizes = ranges.sizes().into_iter().filter(|size| *size < widest);
+        let sizes: Vec<String> = sizes.map(|size| format!("/{size}")).collect();
+        (!sizes.is_empty()).then(|| {
+            format!(
+                "`spec.{family}` has blocks of {}, and the widest possible is /{widest}",
+                sizes.join(" and ")
+            )
+        })
     });
-    let sizes: Vec<String> = sizes.collect();
-    (!sizes.is_empty()).then(|| {
+    let wide: Vec<String> = wide.collect();
+    (!wide.is_empty()).then(|| {
         format!(
             "blocks are too wide for Cilium's mode {}: {}; nodes get no such \
              blocks; set a larger `blockSize`",
             reader.ipam_mode().as_str(),
-            sizes.join(", ")
+            wide.join(", ")
         )
     })
 }

@@ -9,6 +9,19 @@ use crate::model::status::capped_count;
 const CLAIMS: &str = "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a";
 const BOTH: &str = "pool p 10.0.0.0/8 16\npool q fd00::/48 64\nnode a 1\n";
 
+/// Only nodes that should get such a block get none.
+#[test]
+fn a_pool_says_which_of_its_sizes_are_too_wide() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/16 26 sized=big:20");
+    assert_eq!(
+        cluster.condition("p", ConditionType::Ready),
+        "Serving true: selected nodes get blocks; but blocks are too wide for Cilium's mode crd: `spec.ipv4` has blocks \
+         of /20, and the widest possible is /22; nodes get no such blocks; set a larger `blockSize`"
+    );
+    cluster.observe("pool p 10.0.0.0/16 20 @60");
+    assert_starts(&cluster.condition("p", ConditionType::Ready), "BlockTooWide false: ");
+}
+
 #[test]
 fn cluster_pool_gives_what_a_node_gets_from_kubernetes() {
     let mut cluster = Cluster::serving("cluster-pool v4 v6", &format!("{BOTH}ciliumnode a @99 bare"));
@@ -31,7 +44,7 @@ fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
     cluster.expect("a", "claim 11.0.0.0/22 of pool q for node a");
     let said = cluster.condition("p", ConditionType::Ready);
     assert_starts(&said, "BlockTooWide false: blocks are too wide for Cilium's mode crd: `spec");
-    assert!(said.contains("`spec.ipv4.blockSize` is 21, and the minimum is 22"), "{said}");
+    assert!(said.contains("`spec.ipv4` has blocks of /21, and the widest possible is /22"), "{said}");
     assert!(cluster.condition("q", ConditionType::Ready).starts_with("Serving true"));
 
     let alone = Cluster::of("pool p 10.0.0.0/8 21 maxAddresses=4096\njoined a @99");
