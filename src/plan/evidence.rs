@@ -20,11 +20,16 @@ pub fn is_carried(world: &World, claim: &Claim) -> bool {
     })
 }
 
-/// Whether the present carrier shows anything of the block: it carries it, or its agent uses an address of it.
+/// Whether the present carrier shows anything of the block: it carries it, its agent uses an address of it, or a field of
+/// another mode shows it.
 pub(super) fn is_carried_or_used(world: &World, claim: &Claim) -> bool {
-    let used = |carrier: Carrier<'_>| world.reader_of(&claim.node).used_in(carrier, claim.cidr);
-    let is_used = |carrier: Carrier<'_>| any_is_of(world, claim, carrier, used(carrier));
-    is_carried(world, claim) || world.carrier(&claim.node).is_some_and(is_used)
+    let reader = world.reader_of(&claim.node);
+    let is_used =
+        |carrier: Carrier<'_>| any_is_of(world, claim, carrier, reader.used_in(carrier, claim.cidr));
+    is_carried(world, claim)
+        || world
+            .carrier(&claim.node)
+            .is_some_and(|carrier| is_used(carrier) || reader.is_shown_by_other_mode(carrier, claim.cidr))
 }
 
 /// Whether the block of a claim was never published. Then three facts hold: the carrier has other, immutable CIDRs;

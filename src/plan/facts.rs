@@ -41,6 +41,8 @@ pub(super) struct ClaimFacts<'a> {
     pub(super) claim: &'a Claim,
     /// Whether the carrier shows any address because of this claim.
     pub(super) is_carried: bool,
+    /// Whether the carrier shows an address of the block in a field of another mode, in which its agent may run.
+    pub(super) is_shown_by_other_mode: bool,
     /// Whether its pool wants the block back: it is being deleted, or its range drains.
     pub(super) must_leave: bool,
     /// Whether the carrier may get it. `None` without a Node.
@@ -76,15 +78,26 @@ impl<'a> Facts<'a> {
         let claim_facts = |known: &'a KnownClaim| {
             let claim = &known.claim;
             let drain = carrier.filter(|carrier| claim.state == ClaimState::Draining(carrier.uid().clone()));
-            let leaving = carrier.filter(|_| claim.is_reclaimed());
+            let is_shown_by_other_mode =
+                carrier.is_some_and(|carrier| publisher.is_shown_by_other_mode(carrier, claim.cidr));
+            let leaving = carrier.filter(|_| claim.is_reclaimed()).map(|carrier| {
+                if !is_shown_by_other_mode {
+                    publisher.leaving(carrier, claim)
+                } else if carrier.revision().within() > Some(claim.revision) {
+                    Leaving::NoConsent
+                } else {
+                    Leaving::NotSeen
+                }
+            });
             ClaimFacts {
                 known,
                 claim,
                 is_carried: is_carried(world, claim),
+                is_shown_by_other_mode,
                 must_leave: world.must_leave(claim),
                 publishable: node.map(|node| may_publish(world, node, known)),
                 drain: drain.map(|carrier| publisher.drain(carrier, claim)),
-                leaving: leaving.map(|carrier| publisher.leaving(carrier, claim)),
+                leaving,
             }
         };
         Self {

@@ -8,6 +8,7 @@ use super::evidence::{is_carried, was_never_published as never_published};
 use super::facts::{Answer, ClaimFacts, Facts};
 use super::pods::{no_pod_uses_abandoned_block, no_pod_uses_removed_block};
 use super::route_withdrawal;
+use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::outcome::Presence;
@@ -60,7 +61,8 @@ pub(super) fn agent_released(claim: &ClaimFacts<'_>, facts: &Facts<'_>, _: &mut 
             && claim.drain.is_some()
             && facts.traits.removes_with_query
             && claim.must_leave
-            && !claim.is_carried,
+            && !claim.is_carried
+            && !claim.is_shown_by_other_mode,
     )
 }
 
@@ -235,9 +237,14 @@ fn read_node(claim: &Claim, facts: &Facts<'_>) -> Request {
 }
 
 fn absence(claim: &ClaimFacts<'_>, facts: &Facts<'_>) -> Absence {
-    let cilium_node = facts.world.cilium_node(facts.name);
-    if cilium_node.is_some_and(|found| facts.publisher.may_be_taken_again(found)) {
-        return Absence::NotYet;
+    // In a mode with usage queries the answer of the agent shows in which mode it runs.
+    let may_run_in_other_mode = |carrier: &Carrier<'_>| {
+        !facts.traits.removes_with_query && facts.publisher.may_run_in_other_mode(*carrier)
+    };
+    if let Some(carrier) = facts.carrier.filter(may_run_in_other_mode) {
+        let later = || facts.publisher.later_version(facts.name, Some(carrier), claim.claim.revision);
+        let later = (claim.leaving == Some(Leaving::NotSeen)).then(later).flatten();
+        return later.map_or(Absence::NotYet, Absence::Provable);
     }
     facts.publisher.absence(Removal {
         claim: claim.claim,

@@ -51,7 +51,9 @@ pub(super) fn no_pod_uses_removed_block(
     facts: &Facts<'_>,
     draft: &mut Draft,
 ) -> Answer {
-    let may_be_forced = claim.claim.is_reclaimed() && facts.traits.removes_with_query;
+    // A removal under the name of a Pod IP pool may have started in the mode that has such names.
+    let may_be_forced =
+        claim.claim.is_reclaimed() && (facts.traits.removes_with_query || claim.claim.pod_ip_pool.is_some());
     let Some(carrier) = facts.carrier.filter(|_| may_be_forced) else { return Answer::Yes };
     if facts.node.is_none() {
         // Pods are deleted with their Node, and its machine may keep running. When its CiliumNode is deleted too, the

@@ -161,10 +161,8 @@ impl<'a> Subject<'a> {
             offering.filter(|facts| facts.claim.state == ClaimState::Held && self.is_of(facts.claim, class));
         let (mut kept, mut absent) = (Vec::new(), Vec::new());
         for facts in held {
-            let claim = facts.claim;
-            let is_kept =
-                facts.is_carried || self.publisher.may_be_used_in_former_mode(self.carrier, claim.cidr);
-            if is_kept { kept.push(claim) } else { absent.push(claim) }
+            let is_kept = facts.is_carried || facts.is_shown_by_other_mode;
+            if is_kept { kept.push(facts.claim) } else { absent.push(facts.claim) }
         }
         kept.retain(|claim| stays(claim));
         kept.extend(others);

@@ -95,12 +95,12 @@ pub enum Stays {
     /// An address is in use although its agent has consented to release it.
     #[error("{0} is in use")]
     Used(IpAddr),
-    /// Its agent may still run in the mode multi-pool, and does not take part in the handshake then.
+    /// These fields are those of another mode. Its agent may still run there, and knows nothing of this drain then.
     #[error(
-        "the CiliumNode has spec.ipam.pools of the mode multi-pool; when its agent runs in the mode crd, remove that \
-         field (docs/migration.md)"
+        "the CiliumNode has fields of another mode in spec.ipam: {0}; when its agent runs in the present mode, remove \
+         them (docs/migration.md)"
     )]
-    OtherMode,
+    OtherMode(&'static str),
     /// The agent could not start again without it.
     #[error("spec.ipam.min-allocate is {0}, and the node would have fewer addresses")]
     MinAllocate(u32),

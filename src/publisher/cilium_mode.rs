@@ -117,8 +117,14 @@ pub trait CiliumMode: fmt::Display {
         false
     }
 
-    /// Whether the agent of this carrier may run in another mode still, and use this block there.
-    fn may_be_used_in_former_mode(&self, _carrier: Carrier<'_>, _block: Cidr) -> bool {
+    /// Whether the carrier has fields of another mode, in which its agent may still run. Then no block is taken from the
+    /// node, and no version of the carrier proves that a block has left.
+    fn may_run_in_other_mode(&self, _carrier: Carrier<'_>) -> bool {
+        false
+    }
+
+    /// Whether such a field shows an address of this block.
+    fn is_shown_by_other_mode(&self, _carrier: Carrier<'_>, _block: Cidr) -> bool {
         false
     }
 

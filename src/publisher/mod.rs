@@ -81,13 +81,6 @@ impl Publisher {
         }
     }
 
-    /// Whether the agent of this CiliumNode may still run in a mode in which it takes a block again whose removal it has
-    /// missed. Only its answer to a usage query of that mode would prove the absence of a block.
-    #[must_use]
-    pub fn may_be_taken_again(&self, cilium_node: &CiliumNode) -> bool {
-        !self.traits().removes_with_query && multi_pool::has_pools(cilium_node)
-    }
-
     /// The CiliumNode as the agent of a new node creates it, before it has any addresses.
     #[must_use]
     pub fn joining(&self, node: &Node, revision: Revision) -> CiliumNode {

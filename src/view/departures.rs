@@ -131,7 +131,7 @@ fn of(stays: &Stays, world: &World, carrier: Carrier<'_>, claim: &Claim) -> When
         Stays::Incomplete
         | Stays::Owned(..)
         | Stays::Marked(_)
-        | Stays::OtherMode
+        | Stays::OtherMode(_)
         | Stays::MinAllocate(_) => When::Without(stays.to_string()),
     }
 }

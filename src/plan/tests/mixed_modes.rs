@@ -132,43 +132,74 @@ fn nothing_is_written_where_the_settings_of_nodes_are_unknown_and_may_matter() {
     assert_eq!(lines::mode(TO_CRD).without_node_configs(None), lines::mode(TO_CRD));
 }
 
+/// Two blocks of node a; the pool of the second one drains.
+const LEAVES: &str = "pool p 10.0.0.0/28 28\npool q 10.0.0.16/28 28 draining\npool r 10.9.0.0/24 28\nnode a 1\n\
+                      agent a 1.20.2\nclaim 10.0.0.0/28 a 1 Held @80\n";
+
 /// The agent of the mode multi-pool may still run, and take a CIDR again whose removal it has missed.
 #[test]
 fn no_version_proves_that_a_block_left_which_was_leaving_in_the_mode_multi_pool() {
-    let leaving = "pool p 10.0.0.0/24 28\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @95\n\
-                   node a 1\nciliumnode a @99 10.0.0.0/28 used=unknown";
-    let mut cluster = Cluster::serving("crd v4", &format!("{leaving} need=8 has=10.0.0.0/28"));
-    cluster.expect("a", "nothing");
-    cluster.observe("ciliumnode a @100 10.0.0.0/28 used=unknown");
-    cluster.expect("a", "cool 10.0.0.16/28 of node a");
+    let leaving = format!(
+        "{LEAVES}claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95 of=q\nciliumnode a @99 10.0.0.0/28 used=unknown"
+    );
+    let rendered_with =
+        |fields: &str| rendered(&Cluster::serving("crd v4", &format!("{leaving} {fields}")).plan("a"));
+    assert_eq!(rendered_with("need=8 has=10.0.0.0/28"), "nothing");
+    // Our own query is no sign of such an agent.
+    assert_eq!(rendered_with("asked=90"), "cool 10.0.0.16/28 of node a");
+    assert_eq!(rendered_with(""), "cool 10.0.0.16/28 of node a");
+    // It has taken the block again.
+    assert_eq!(rendered_with("need=8 has=10.0.0.0/28,10.0.0.16/28"), "hold 10.0.0.16/28 for node a again");
 }
 
-/// The need of before is on its CiliumNode, and no block leaves that pods may use now.
+/// A pod may have got an address of it just before its removal, and its agent may have restarted in crd mode.
+#[test]
+fn a_block_with_the_name_of_a_pod_ip_pool_leaves_when_no_pod_has_an_address_of_it() {
+    let text = format!(
+        "{LEAVES}claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95 of=q under=default\nciliumnode a @99 10.0.0.0/28 used=0"
+    );
+    let mut cluster = Cluster::serving("crd v4", &text);
+    cluster.looked(&[("10.0.0.20", "apps/db")]);
+    assert_eq!(rendered(&cluster.plan("a")), "finding: DrainWaits");
+    cluster.pass(60);
+    cluster.looked(&[]);
+    assert_eq!(rendered(&cluster.plan("a")), "cool 10.0.0.16/28 of node a");
+}
+
+/// The need on its CiliumNode is that of before, and no block is taken that pods may use now.
 #[test]
 fn a_node_that_returns_to_the_mode_multi_pool_keeps_the_blocks_of_its_pods() {
-    let text =
+    let held =
         "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
-    let returned =
-        |fields: &str| Cluster::serving("multi-pool v4", &format!("{text}\nciliumnode a @99 {fields}"));
-    let mut cluster = returned("10.0.0.0/28 10.0.0.16/28 used=10.0.0.0/29 need=8 has=10.0.0.0/28");
-    cluster.expect("a", "publish [10.0.0.16/28] and 14 addresses on ciliumnode a");
-    // A person has removed the fields of the mode crd.
-    let mut cluster = returned("used=10.0.0.0/29 need=8 has=10.0.0.0/28");
-    cluster.expect("a", "release 10.0.0.16/28 of node a (Reclaimed)");
+    let returned = |text: &str, fields: &str| {
+        let cluster = Cluster::serving("multi-pool v4", &format!("{text}\nciliumnode a @99 {fields}"));
+        rendered(&cluster.plan("a"))
+    };
+    let publishes = "publish [10.0.0.16/28] and 14 addresses on ciliumnode a";
+    assert_eq!(returned(held, "10.0.0.0/28 10.0.0.16/28 used=1 need=8 has=10.0.0.0/28"), publishes);
+    // Its agent ran in the mode cluster-pool meanwhile.
+    assert_eq!(returned(held, "bare 10.0.0.16/28 need=8 has=10.0.0.0/28"), publishes);
+    // A person has removed the fields of the other mode.
+    assert_eq!(returned(held, "used=1 need=8 has=10.0.0.0/28"), "release 10.0.0.16/28 of node a (Reclaimed)");
+    // The block must leave, and no pod is in it just now.
+    let drains = format!("{LEAVES}claim 10.0.0.16/28 a 1 Held @81 of=q");
+    let both = "need=8 has=10.0.0.0/28,10.0.0.16/28";
+    assert_eq!(returned(&drains, &format!("10.0.0.0/28 10.0.0.16/28 used=1 {both}")), "finding: DrainWaits");
+    assert_eq!(returned(&drains, both), "read the pods of node a");
 }
 
 /// Its agent may still run in the mode multi-pool, which knows no such handshake.
 #[test]
 fn a_drain_waits_until_the_fields_of_the_mode_multi_pool_are_removed() {
-    let text = "pool p 10.0.0.0/28 28\npool q 10.0.0.16/28 28 draining\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\n\
-                claim 10.0.0.16/28 a 1 Held @81 of=q\nagent a 1.20.2\n\
-                ciliumnode a @99 10.0.0.0/28 10.0.0.16/28 used=10.0.0.0/29";
-    let cluster = Cluster::serving("crd v4", &format!("{text} has=10.0.0.0/28"));
-    let plan = cluster.plan("a");
-    assert_eq!(rendered(&plan), "finding: DrainWaits");
-    assert_has(&message(&plan), "the CiliumNode has spec.ipam.pools of the mode multi-pool");
-    assert_eq!(
-        rendered(&Cluster::serving("crd v4", text).plan("a")),
-        "send a usage query to the agent of node a"
-    );
+    let map = "ciliumnode a @99 10.0.0.0/28 10.0.0.16/28 used=10.0.0.0/29";
+    let plan = |state: &str, fields: &str| {
+        Cluster::serving("crd v4", &format!("{LEAVES}claim 10.0.0.16/28 a 1 {state} of=q\n{map} {fields}"))
+            .plan("a")
+    };
+    let waits = plan("Held @81", "has=10.0.0.0/28");
+    assert_eq!(rendered(&waits), "finding: DrainWaits");
+    assert_has(&message(&waits), "the CiliumNode has fields of another mode in spec.ipam: pools");
+    assert_eq!(rendered(&plan("Held @81", "")), "send a usage query to the agent of node a");
+    // The agent of the mode before drained it.
+    assert_eq!(rendered(&plan("Draining @95", "has=10.0.0.0/28")), "hold 10.0.0.16/28 for node a again");
 }

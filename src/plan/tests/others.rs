@@ -151,8 +151,13 @@ fn a_check_names_each_pod_that_the_next_start_of_its_agent_loses() {
         ("10.1.0.0/24 bare", true),
         ("10.1.0.0/24 10.0.0.0/26 off=10.1.0.0/24", true),
         ("10.1.0.0/24 10.0.0.0/26", false),
+        ("10.0.0.0/26 has=10.1.0.0/24", true),
+        ("10.0.0.0/26 10.1.0.0/24 has=10.1.0.0/24", false),
+        ("10.1.0.0/24 need=8 has=10.0.0.0/26", true),
+        ("10.1.0.0/24 need=8 has=10.0.0.0/26,10.1.0.0/24", false),
     ] {
-        let cluster = Cluster::of(&format!("{nodes}\nciliumnode a @50 {shown}"));
+        let in_mode = if shown.contains("need=") { "multi-pool v4" } else { "crd v4" };
+        let cluster = Cluster::serving(in_mode, &format!("{nodes}\nciliumnode a @50 {shown}"));
         let around = Surroundings { pods: vec![pod("10.1.0.20")], ..Surroundings::default() };
         let lines = checked_with(&cluster, &around);
         assert_eq!(lines.iter().any(|line| line == lost), is_lost, "{lines:?}");

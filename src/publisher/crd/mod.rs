@@ -296,6 +296,17 @@ impl CiliumMode for Crd {
         Some(Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
     }
 
+    /// An agent of multi-pool takes a CIDR again if it has missed its removal, and only its answer proves otherwise.
+    fn may_run_in_other_mode(&self, carrier: Carrier<'_>) -> bool {
+        carrier.cilium_node().is_some_and(has_pools)
+    }
+
+    fn is_shown_by_other_mode(&self, carrier: Carrier<'_>, block: Cidr) -> bool {
+        carrier
+            .cilium_node()
+            .is_some_and(|cilium_node| cilium_node.pools.listed().any(|listed| listed.overlaps(block)))
+    }
+
     fn use_is_known(&self, carrier: Carrier<'_>) -> bool {
         fields(carrier).is_some_and(|fields| fields.used.is_some())
     }
@@ -327,11 +338,13 @@ impl CiliumMode for Crd {
 
     fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays> {
         withdrawal::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)?;
-        let is_of_other_mode = carrier.cilium_node().is_some_and(has_pools);
-        if is_of_other_mode { Err(Stays::OtherMode) } else { Ok(()) }
+        if self.may_run_in_other_mode(carrier) { Err(Stays::OtherMode("pools")) } else { Ok(()) }
     }
 
     fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain {
+        if self.may_run_in_other_mode(carrier) {
+            return Drain::Stays(Stays::OtherMode("pools"));
+        }
         fields(carrier).map_or(Drain::Stays(Stays::Incomplete), |fields| withdrawal::drain(fields, claim))
     }
 

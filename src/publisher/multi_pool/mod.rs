@@ -336,10 +336,18 @@ impl CiliumMode for MultiPool {
         fields(carrier).is_some_and(reports_need)
     }
 
-    /// An agent in crd mode changes neither `requested` nor `allocated`. So while a block is in its map, an earlier
-    /// need says nothing about it, nor does a use that is some seconds old.
-    fn may_be_used_in_former_mode(&self, carrier: Carrier<'_>, block: Cidr) -> bool {
-        carrier.cilium_node().is_some_and(|cilium_node| cilium_node.crd.pool.intersects(block))
+    /// Agents of the other modes change neither `requested` nor `allocated`. So these fields say nothing about their
+    /// blocks.
+    fn may_run_in_other_mode(&self, carrier: Carrier<'_>) -> bool {
+        carrier
+            .cilium_node()
+            .is_some_and(|CiliumNode { crd, .. }| !crd.pool.is_empty() || !crd.pod_cidrs.is_empty())
+    }
+
+    fn is_shown_by_other_mode(&self, carrier: Carrier<'_>, block: Cidr) -> bool {
+        carrier.cilium_node().is_some_and(|CiliumNode { crd, .. }| {
+            crd.pool.intersects(block) || crd.pod_cidrs.iter().any(|listed| listed.overlaps(block))
+        })
     }
 
     fn use_is_known(&self, _: Carrier<'_>) -> bool {
@@ -347,7 +355,8 @@ impl CiliumMode for MultiPool {
     }
 
     fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays> {
-        removal::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)
+        removal::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)?;
+        if self.may_run_in_other_mode(carrier) { Err(Stays::OtherMode("podCIDRs and pool")) } else { Ok(()) }
     }
 
     /// A claim drains once its agent has refused to release the block. The agent gives no more of it to new pods, and
@@ -503,8 +512,7 @@ pub(super) fn raise_need(fields: &mut PoolsFields, percent: u8) {
 
 /// Whether a CiliumNode has fields of an agent in this mode.
 pub(super) fn has_pools(cilium_node: &CiliumNode) -> bool {
-    let PoolsFields { requested, allocated, .. } = &cilium_node.pools;
-    !requested.is_empty() || !allocated.is_empty()
+    reports_need(&cilium_node.pools) || cilium_node.pools.listed().next().is_some()
 }
 
 fn reports_need(fields: &PoolsFields) -> bool {

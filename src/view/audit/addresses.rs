@@ -8,12 +8,11 @@ use super::found::Found;
 use crate::model::carrier::Carrier;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
-use crate::model::node::CiliumNode;
 use crate::model::surroundings::PodAddresses;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 use crate::publisher::ipam_mode::IpamMode;
-use crate::publisher::{Publisher, pod_cidrs_on};
+use crate::publisher::pod_cidrs_on;
 use crate::world::World;
 
 const POD: &str = "Pod";
@@ -77,11 +76,21 @@ fn of_pod(world: &World, pod: &PodAddresses, address: IpAddr, found: &mut Found)
     }
 }
 
-/// Whether the CiliumNode of a node in crd mode lists a range with this address, and does not offer the address. Then
-/// the agent gave it to a pod in another mode, and does not restore the pod at its next start.
+/// Whether the CiliumNode of a node shows this address in a field of another mode only. Then the agent gave it to a pod
+/// in that mode, and does not restore the pod at its next start.
 fn is_of_former_mode(world: &World, node: &NodeName, address: Cidr) -> bool {
-    let is_crd = world.publisher_of(node).map(Publisher::ipam_mode) == Some(IpamMode::Crd);
-    let is_listed = |seen: &CiliumNode| pod_cidrs_on(seen).iter().any(|range| range.covers(address));
-    let seen = world.cilium_node(node).filter(|seen| is_crd && is_listed(seen));
-    seen.is_some_and(|seen| world.reader_of(node).n_published_in(Carrier::CiliumNode(seen), address) == 0)
+    let reader = world.reader_of(node);
+    let Some(seen) = world.cilium_node(node).filter(|_| world.publisher_of(node).is_some()) else {
+        return false;
+    };
+    let carrier = Carrier::CiliumNode(seen);
+    let is_crd = reader.ipam_mode() == IpamMode::Crd;
+    let is_listed = is_crd && pod_cidrs_on(seen).iter().any(|range| range.covers(address));
+    let is_shown = is_listed || reader.is_shown_by_other_mode(carrier, address);
+    let is_offered = if is_crd {
+        reader.n_published_in(carrier, address) > 0
+    } else {
+        reader.blocks(carrier).iter().any(|block| block.covers(address))
+    };
+    is_shown && !is_offered
 }

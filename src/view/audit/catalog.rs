@@ -124,7 +124,7 @@ checks! {
         "Two Pods have the same address."
         "Delete the Pod whose node does not hold the block.";
     PodOfFormerMode "NIP0305" Error
-        "A Pod has an address of another mode of Cilium, and loses its network when its agent starts in crd mode."
+        "A Pod has an address of another mode of Cilium, and loses its network when its agent starts in the present mode."
         "Do not restart the agent. Set the former mode again and let the controller claim the range first, or recreate \
          the Pod.";
     PodCidrOfOtherNode "NIP0401" Warning
