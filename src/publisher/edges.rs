@@ -5,7 +5,7 @@ use crate::net::cidr::Cidr;
 
 /// The first and the last address of a block, if there are others. Agents give them to no pod (`docs/cilium.md`,
 /// cluster-pool and kubernetes).
-pub(super) fn edge_addresses(block: Cidr) -> AddressSet {
+pub(crate) fn edge_addresses(block: Cidr) -> AddressSet {
     let edges = [block.first_address(), block.last_address()];
     edges.into_iter().filter(|_| block.size() > 2).collect()
 }

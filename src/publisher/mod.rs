@@ -44,6 +44,7 @@ mod unclaimed;
 
 pub use cilium_mode::CiliumMode;
 use crd::Crd;
+pub(crate) use edges::edge_addresses;
 use ipam_mode::IpamMode;
 use multi_pool::MultiPool;
 use static_mode::{ClusterPool, Kubernetes, Static};

@@ -184,6 +184,23 @@ fn a_restart_loses_the_pods_outside_of_what_the_agent_finds() {
     assert_eq!(lost(&second, &["10.0.0.3", "10.0.0.17"]), ["ns/10.0.0.17"]);
 }
 
+/// An agent in the mode cluster-pool allocates neither of them, so it can't restore their pods.
+#[test]
+fn a_pod_with_the_first_or_last_address_of_a_block_does_not_survive_the_return() {
+    let text = format!("node a 1 zone=z\nciliumnode a @90 10.0.0.0/28 used=10.0.0.0/28\n{BLOCK}\n{AGENT}");
+    let mut cluster = cluster(&text);
+    let lost = |cluster: &Cluster| {
+        let moves = Moves::of(&cluster.world).unwrap();
+        let node = cluster.world.node(&"a".into()).unwrap();
+        let found = moves.of_node(node, &Ok(pods(&["10.0.0.0", "10.0.0.3", "10.0.0.15"])));
+        (found.lost_on_return.unwrap(), found.lost_at_restart.unwrap())
+    };
+    let ends = ["ns/10.0.0.0", "ns/10.0.0.15"].map(str::to_owned).to_vec();
+    assert_eq!(lost(&cluster), (ends.clone(), Vec::new()));
+    cluster.observe("node a 1 @95");
+    assert_eq!(lost(&cluster), (Vec::new(), ends));
+}
+
 #[test]
 fn nodes_that_need_a_person_come_first() {
     let text = format!(

@@ -21,7 +21,7 @@ use crate::model::surroundings::PodAddresses;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::mode::Mode;
-use crate::publisher::{self, Publisher, pod_cidrs_on};
+use crate::publisher::{self, Publisher, edge_addresses, pod_cidrs_on};
 use crate::world::World;
 
 mod gates;
@@ -316,10 +316,12 @@ impl<'a> Moves<'a> {
 /// The taint of a Node that takes no new pods.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Whether an address is in the first CIDR of its family.
+/// Whether an agent that takes the first CIDR of each family restores a pod with this address. It restores none with the
+/// first or last address of that CIDR, which the mode crd gives to pods.
 fn is_in_first(cidrs: &[Cidr], address: IpAddr) -> bool {
     let family = Cidr::single(address).family();
-    cidrs.iter().find(|cidr| cidr.family() == family).is_some_and(|first| first.contains(address))
+    let first = cidrs.iter().find(|cidr| cidr.family() == family);
+    first.is_some_and(|first| first.contains(address) && !edge_addresses(*first).contains(address))
 }
 
 fn runs(before: Option<&Before>, agents: &[&AgentPod]) -> Runs {
