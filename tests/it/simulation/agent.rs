@@ -115,6 +115,60 @@ impl Agent {
         by_model!(mut self, model => model.restart(release));
     }
 
+    /// Its Pod is deleted, and another starts, in the mode that its node has now. Its pods keep running. An agent in
+    /// another mode takes other addresses for itself.
+    pub(super) fn is_recreated(
+        &mut self,
+        mode: Mode,
+        families: &BTreeSet<Family>,
+        n_pods_before: u64,
+        wall: Timestamp,
+    ) {
+        if mode == self.mode {
+            by_model!(mut self, model => model.restart(self.release));
+        } else {
+            let (pods, held) = (by_model!(self, model => model.pods), self.of_pods());
+            let [release, ..] = releases(mode);
+            self.release = release;
+            self.model = match mode {
+                Mode::Crd => Model::Crd(crd::Agent::after(release, pods, held)),
+                Mode::ClusterPool | Mode::Kubernetes(_) => {
+                    Model::Fixed(fixed::Agent::after(mode, families.clone(), pods, held))
+                }
+                Mode::MultiPool => unreachable!("multi-pool is for all nodes or none"),
+            };
+            self.mode = mode;
+        }
+        self.n_pods_before = n_pods_before;
+        self.started = ContainerStart { at: in_seconds(wall), n_restarts: 0 };
+    }
+
+    /// The mode in which its Pod has started.
+    pub(super) const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The addresses that pods have, without its own.
+    pub(super) fn of_pods(&self) -> BTreeSet<IpAddr> {
+        match &self.model {
+            Model::Crd(model) => model.of_pods(),
+            Model::Pools(model) => model.held.clone(),
+            Model::Fixed(model) => model.held.clone(),
+        }
+    }
+
+    /// How many pods run: of the family that has fewer.
+    pub(super) fn n_running(&self) -> usize {
+        let of_pods = self.of_pods();
+        match &self.model {
+            Model::Crd(_) | Model::Pools(_) => of_pods.len(),
+            Model::Fixed(_) => {
+                let of = |family| of_pods.iter().filter(|address| Family::of(**address) == family).count();
+                Family::ALL.into_iter().map(of).filter(|n| *n > 0).min().unwrap_or_default()
+            }
+        }
+    }
+
     /// Its process runs in another mode until it restarts, and gives its pods addresses of this range. Only agents of
     /// the crd mode can do that.
     pub(super) fn runs_in_another_mode(&mut self, range: Cidr) {

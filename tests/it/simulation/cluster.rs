@@ -20,7 +20,7 @@ use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::agent::Agent;
-use super::mode::Mode;
+use super::mode::{MODE_LABEL, Modes};
 use super::pools::{self, LABEL, Shape, ZONES, place};
 use super::replica::{Flight, Replica, Stray};
 use super::rules::{self, Taint};
@@ -29,6 +29,7 @@ use super::store::{Defect, Store};
 mod agents;
 mod broken;
 mod hands;
+mod moves;
 mod others;
 mod replicas;
 mod rest;
@@ -47,8 +48,8 @@ pub(super) const N_POOLS: u8 = 4;
 /// The properties of a cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
-    /// The mode that its agents run.
-    pub(super) mode: Mode,
+    /// The modes that its agents run.
+    pub(super) modes: Modes,
     pub(super) n_replicas: usize,
     pub(super) families: BTreeSet<Family>,
     /// Whether everything comes to rest after each step.
@@ -76,6 +77,13 @@ pub(super) enum Pace {
     Wild,
 }
 
+/// Whether a person holds the growth of a node before it moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    Held,
+    Free,
+}
+
 /// One event. A number selects one of the things that there are, modulo their number.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
@@ -99,6 +107,14 @@ pub(super) enum Step {
     AgentRestarts { node: u8, release: u8 },
     /// It has restored its pods.
     AgentIsReady { node: u8 },
+    /// Its Pod is deleted, by accident or by a person, and another starts in the mode that its node has now. Its pods
+    /// keep running.
+    AgentPodIsRecreated { node: u8 },
+    /// A person changes the label of a Node that gives it another mode, after holding its growth or not. To a mode with one
+    /// block of each family a node returns only if that loses no pod.
+    NodeMoves { node: u8, hold: Hold },
+    /// A person no longer holds its growth, because its agent runs in its mode.
+    NodeCommits { node: u8 },
     /// A user deletes it.
     CiliumNodeIsDeleted { node: u8 },
     /// A user creates it.
@@ -167,6 +183,14 @@ pub(super) struct Cluster {
     pub(super) store: Store,
     clock: Duration,
     agents: BTreeMap<NodeName, Agent>,
+    /// The nodes on which no pod starts, because they return while they have further blocks.
+    cordoned: BTreeSet<NodeName>,
+    /// The first blocks of each node when it last returned to a mode with one block of each family.
+    returned_to: BTreeMap<NodeName, Vec<Cidr>>,
+    /// The nodes whose kubelet registers them with [`MODE_LABEL`].
+    labelled: BTreeSet<NodeName>,
+    /// The CiliumNode onto which each agent of the mode kubernetes has copied its CIDRs, where nodes have several modes.
+    copied: BTreeMap<NodeName, String>,
     /// Machines that run although their Node is gone, with the time of its loss.
     lost: BTreeMap<NodeName, Duration>,
     replicas: Vec<Replica>,
@@ -209,10 +233,14 @@ impl Cluster {
         let replicas =
             (0..setting.n_replicas).map(|number| Replica::new(&setting, skews[number % 3])).collect();
         Self {
-            store: Store::new(wall(Duration::ZERO), setting.mode, setting.defect),
+            store: Store::new(wall(Duration::ZERO), setting.modes, setting.defect),
             setting,
             clock: Duration::ZERO,
             agents: BTreeMap::new(),
+            cordoned: BTreeSet::new(),
+            returned_to: BTreeMap::new(),
+            labelled: BTreeSet::new(),
+            copied: BTreeMap::new(),
             lost: BTreeMap::new(),
             replicas,
             strays: Vec::new(),
@@ -275,9 +303,10 @@ impl Cluster {
                 self.joins(&node_name(*node), *zone, *own_address);
             }
             Step::NodeIsRelabelled { node, zone } => {
-                let labels = labels(*zone);
-                self.store
-                    .edit(Kind::Node, node_name(*node).as_str(), |json| json["metadata"]["labels"] = labels);
+                let name = node_name(*node);
+                let labels = self.labels(&name, *zone);
+                self.store.edit(Kind::Node, name.as_str(), |json| json["metadata"]["labels"] = labels);
+                self.copied.remove(&name);
             }
             Step::NodeIsBeingDeleted { node } if !self.may_lose_node(&node_name(*node)) => {}
             Step::NodeIsDeleted { node } if !self.may_lose_node(&node_name(*node)) => {}
@@ -302,7 +331,10 @@ impl Cluster {
             | Step::PodsAreWanted { node, .. }
             | Step::AgentReports { node }
             | Step::AgentRestarts { node, .. }
+            | Step::AgentPodIsRecreated { node }
             | Step::AgentIsReady { node } => self.agent_step(&node_name(*node), step)?,
+            Step::NodeMoves { node, hold } => self.moves(&node_name(*node), *hold),
+            Step::NodeCommits { node } => self.commits(&node_name(*node)),
             Step::CiliumNodeIsDeleted { node } => {
                 // Objects have their age in whole seconds, and users do not create and delete them within one.
                 self.pass(Duration::from_secs(1));
@@ -327,7 +359,10 @@ impl Cluster {
                 }
             }
             Step::ClaimIsDeleted { claim } => {
-                if let Some((_, cidr)) = self.some_claim(*claim) {
+                // In crd mode a claim that a user gives up cools although the Node of an agent in kubernetes mode names its
+                // block. It is not freed then.
+                let may_cool = self.setting.modes.are_several() && self.setting.modes.use_nodes();
+                if let Some((_, cidr)) = self.some_claim(*claim).filter(|_| !may_cool) {
                     drop(self.store.delete(Kind::Claim, &block_name(cidr), None));
                 }
             }
@@ -384,7 +419,7 @@ impl Cluster {
         let made = json!({
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": { "name": name.as_str(), "labels": labels(zone) },
+            "metadata": { "name": name.as_str(), "labels": self.labels(name, zone) },
             "status": { "addresses": addresses },
         });
         drop(self.store.create(Kind::Node, made));
@@ -393,6 +428,15 @@ impl Cluster {
         if is_odd(self.mode) || self.replicas.iter().any(|replica| is_odd(replica.mode())) {
             self.taint(name);
         }
+    }
+
+    /// The labels of a Node in this zone. One that returns has the label of its mode.
+    fn labels(&self, name: &NodeName, zone: u8) -> Value {
+        let mut labels = json!({ LABEL: ZONES[usize::from(zone) % 2] });
+        if self.labelled.contains(name) {
+            labels[MODE_LABEL.0] = json!(MODE_LABEL.1);
+        }
+        labels
     }
 
     fn pool_is_made(&mut self, pool: u8, shape: &Shape) {
@@ -435,8 +479,4 @@ impl Cluster {
             differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         ))
     }
-}
-
-fn labels(zone: u8) -> Value {
-    json!({ LABEL: ZONES[usize::from(zone) % 2] })
 }

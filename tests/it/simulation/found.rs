@@ -9,6 +9,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::multi_pool::PoolsFields;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
+use cilium_node_ipam::model::node_config::NodeConfigNews;
 use cilium_node_ipam::model::observation::{Listing, Object, Observation, PoolObject};
 use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::PoolPlan;
@@ -30,7 +31,8 @@ use super::store::read;
 const NOW: Now = Now { uptime: Duration::ZERO, wall: Timestamp::UNIX_EPOCH };
 
 fn empty_world() -> World {
-    world_of_nothing(Publisher::Crd(Crd { families: [Family::V4].into(), infrastructure: Vec::new() }))
+    let crd = Publisher::Crd(Crd { families: [Family::V4].into(), infrastructure: Vec::new() });
+    world_of_nothing(crd.into(), NodeConfigNews::Listed(Vec::new()))
 }
 
 fn shows(world: &mut World, object: Object) {

@@ -27,7 +27,7 @@ mod store;
 
 use cluster::{Cluster, Hand, Pace, Setting, Step, Suite, wall};
 use pools::Shape;
-use script::{Events, script};
+use script::{Events, Moving, script};
 use searches::{failure, first_failure, setting};
 use store::Defect;
 
@@ -109,7 +109,7 @@ fn a_server_that_ignores_versions_is_noticed() {
     let found = first_failure(
         "a server that ignores versions",
         |_| setting.clone(),
-        &script(Events::Forced, Suite::Promises, 400).boxed(),
+        &script(Events::Forced, Suite::Promises, Moving::Nothing, 400).boxed(),
         300,
         0,
     );

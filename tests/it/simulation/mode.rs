@@ -1,24 +1,27 @@
-//! The mode of Cilium that a cluster runs, and the blocks that a node shows in each mode.
+//! The modes of Cilium that a cluster runs, and the blocks that a node shows in each mode.
 //!
-//! The judge looks at all fields at once: in a sound cluster only those of its own mode are used. In the modes with one
+//! The judge looks at all fields at once: in a sound cluster of one mode only those of its own mode are used. In the modes with one
 //! block for life, the judge sees the CIDRs of the carrier as if they were allocated to the agent. The reason is that
 //! the agent may give all of them to pods.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cilium_node_ipam::model::crd::CrdFields;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::multi_pool::{Allocated, Entry, PoolsFields};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
+use cilium_node_ipam::model::node_config::{NodeConfig, NodeConfigNews};
 use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::publisher::crd::Crd;
+use cilium_node_ipam::publisher::mode::Publishers;
 use cilium_node_ipam::publisher::multi_pool::{Bgp, MultiPool};
 use cilium_node_ipam::publisher::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
+use kube_core::Expression;
 
 /// The Cilium pool of Pods that ask for none.
 pub(super) const POOL: &str = "default";
@@ -27,7 +30,7 @@ pub(super) const OTHER_POOL: &str = "mars";
 /// The Cilium pools under which blocks of ours are published.
 pub(super) const POOLS: [&str; 2] = [POOL, OTHER_POOL];
 
-/// The mode of Cilium that a cluster runs.
+/// A mode of Cilium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Mode {
     #[default]
@@ -72,6 +75,14 @@ impl Mode {
         }
     }
 
+    /// The field of a Node that the controller writes, where Nodes are the carriers.
+    pub(super) const fn node_field(self) -> Option<NodeField> {
+        match self {
+            Self::Crd | Self::MultiPool | Self::ClusterPool => None,
+            Self::Kubernetes(field) => Some(field),
+        }
+    }
+
     /// A CiliumNode as the judge sees the blocks of its node.
     pub(super) fn shown_by(self, seen: &CiliumNode) -> Cow<'_, CiliumNode> {
         match self {
@@ -81,6 +92,68 @@ impl Mode {
                 Cow::Owned(CiliumNode { crd, pools: listed(&seen.crd.pod_cidrs), ..seen.clone() })
             }
         }
+    }
+}
+
+/// The label of Nodes that the CiliumNodeConfig selects, and its value.
+pub(super) const MODE_LABEL: (&str, &str) = ("ipam", "other");
+
+/// The modes of Cilium that the nodes of a cluster have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Modes {
+    /// That of `cilium-config`.
+    pub(super) of_all: Mode,
+    /// That of the nodes with [`MODE_LABEL`], if a CiliumNodeConfig gives them another one.
+    pub(super) of_labelled: Option<Mode>,
+}
+
+impl From<Mode> for Modes {
+    fn from(of_all: Mode) -> Self {
+        Self { of_all, of_labelled: None }
+    }
+}
+
+impl Modes {
+    /// Whether nodes may have different modes.
+    pub(super) const fn are_several(self) -> bool {
+        self.of_labelled.is_some()
+    }
+
+    pub(super) fn all(self) -> impl Iterator<Item = Mode> {
+        [self.of_all].into_iter().chain(self.of_labelled)
+    }
+
+    /// Whether nodes may have the mode kubernetes.
+    pub(super) fn use_nodes(self) -> bool {
+        self.all().any(|mode| mode.carrier_kind() == Kind::Node)
+    }
+
+    /// The mode of a node with these labels.
+    pub(super) fn of_labels(self, labels: &BTreeMap<String, String>) -> Mode {
+        let (key, value) = MODE_LABEL;
+        let is_labelled = labels.get(key).is_some_and(|found| found == value);
+        self.of_labelled.filter(|_| is_labelled).unwrap_or(self.of_all)
+    }
+
+    /// The publishers for agents that run these families.
+    pub(super) fn publishers(self, families: &BTreeSet<Family>) -> Publishers {
+        let others = self.of_labelled.map(|mode| mode.publisher(families));
+        let others = others.map(|publisher| (publisher.ipam_mode(), Ok(publisher)));
+        Publishers::from(self.of_all.publisher(families)).beside(others.into_iter().collect(), Vec::new())
+    }
+
+    /// The CiliumNodeConfigs of the cluster.
+    pub(super) fn node_configs(self) -> NodeConfigNews {
+        let (key, value) = MODE_LABEL;
+        let config = |mode: Mode| {
+            let ipam = mode.publisher(&BTreeSet::new()).ipam_mode();
+            NodeConfig {
+                name: "other".to_owned(),
+                selector: Some(Expression::Equal(key.to_owned(), value.to_owned()).into()),
+                defaults: [("ipam".to_owned(), ipam.as_str().to_owned())].into(),
+            }
+        };
+        NodeConfigNews::Listed(self.of_labelled.map(config).into_iter().collect())
     }
 }
 
@@ -128,6 +201,12 @@ pub(super) fn offered(seen: &CiliumNode) -> AddressSet {
     let mut offered = seen.crd.pool.clone();
     offered.extend_with(&seen.pools.listed().flat_map(given_of).collect());
     offered
+}
+
+/// Whether an agent that has this whole CIDR can give or leave an address to a pod.
+pub(super) fn is_assignable(cidr: Cidr, address: IpAddr) -> bool {
+    let ends = [cidr.first_address(), cidr.last_address()];
+    cidr.contains(address) && (cidr.size() <= 2 || !ends.contains(&address))
 }
 
 /// The addresses of a CIDR that an agent gives to pods where it has whole CIDRs.

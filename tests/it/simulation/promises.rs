@@ -6,15 +6,16 @@
 //! - nodes, agents, pools and claims that users create, edit and delete;
 //! - claims of two leaders that overlap;
 //! - webhooks, finalizers of others, freezes, a passive mode, and pools that can't be read;
-//! - first CIDRs that another allocator gives to a node.
+//! - first CIDRs that another allocator gives to a node;
+//! - in the searches called `mixed`: nodes that change their mode between crd and another one.
 //!
 //! No script contains a known gap (`cluster/taint.rs`). These searches notice each missing rule of `tests/mutants`.
 
 use super::mode::Mode::{ClusterPool, Crd, MultiPool};
-use super::searches::{BOTH, KUBERNETES, Search, V4, calm, forced, wild};
+use super::searches::{BOTH, KUBERNETES, Search, V4, calm, forced, mixed, wild};
 
 /// Every search. Each has a test of its name.
-pub(super) const PROMISES: [Search; 18] = [
+pub(super) const PROMISES: [Search; 25] = [
     calm("one_replica_that_nothing_disturbs_serves_whoever_can_be_served", Crd, V4),
     calm("one_replica_serves_both_families_or_none", Crd, BOTH),
     wild("one_replica_survives_lost_answers_late_news_and_restarts", Crd, 1, V4),
@@ -33,6 +34,33 @@ pub(super) const PROMISES: [Search; 18] = [
     wild("kubernetes_one_replica_survives_lost_answers_late_news_and_restarts", KUBERNETES, 1, V4),
     wild("kubernetes_two_replicas_never_make_two_nodes_hold_one_address", KUBERNETES, 2, BOTH),
     forced("kubernetes_claims_that_overlap_are_survived", KUBERNETES, 2, V4),
+    mixed(calm("mixed_cluster_pool_one_replica_serves_whoever_can_be_served", ClusterPool, BOTH), Crd),
+    mixed(
+        wild(
+            "mixed_cluster_pool_one_replica_survives_lost_answers_late_news_and_restarts",
+            ClusterPool,
+            1,
+            V4,
+        ),
+        Crd,
+    ),
+    mixed(
+        wild("mixed_cluster_pool_two_replicas_never_make_two_nodes_hold_one_address", ClusterPool, 2, V4),
+        Crd,
+    ),
+    mixed(
+        wild("mixed_cluster_pool_three_replicas_never_make_two_nodes_hold_one_address", ClusterPool, 3, BOTH),
+        Crd,
+    ),
+    mixed(calm("mixed_kubernetes_one_replica_serves_whoever_can_be_served", KUBERNETES, BOTH), Crd),
+    mixed(
+        wild("mixed_kubernetes_one_replica_survives_lost_answers_late_news_and_restarts", KUBERNETES, 1, V4),
+        Crd,
+    ),
+    mixed(
+        wild("mixed_kubernetes_two_replicas_never_make_two_nodes_hold_one_address", KUBERNETES, 2, BOTH),
+        Crd,
+    ),
 ];
 
 #[test]
@@ -123,4 +151,39 @@ fn kubernetes_two_replicas_never_make_two_nodes_hold_one_address() {
 #[test]
 fn kubernetes_claims_that_overlap_are_survived() {
     Search::hold("kubernetes_claims_that_overlap_are_survived");
+}
+
+#[test]
+fn mixed_cluster_pool_one_replica_serves_whoever_can_be_served() {
+    Search::hold("mixed_cluster_pool_one_replica_serves_whoever_can_be_served");
+}
+
+#[test]
+fn mixed_cluster_pool_one_replica_survives_lost_answers_late_news_and_restarts() {
+    Search::hold("mixed_cluster_pool_one_replica_survives_lost_answers_late_news_and_restarts");
+}
+
+#[test]
+fn mixed_cluster_pool_two_replicas_never_make_two_nodes_hold_one_address() {
+    Search::hold("mixed_cluster_pool_two_replicas_never_make_two_nodes_hold_one_address");
+}
+
+#[test]
+fn mixed_cluster_pool_three_replicas_never_make_two_nodes_hold_one_address() {
+    Search::hold("mixed_cluster_pool_three_replicas_never_make_two_nodes_hold_one_address");
+}
+
+#[test]
+fn mixed_kubernetes_one_replica_serves_whoever_can_be_served() {
+    Search::hold("mixed_kubernetes_one_replica_serves_whoever_can_be_served");
+}
+
+#[test]
+fn mixed_kubernetes_one_replica_survives_lost_answers_late_news_and_restarts() {
+    Search::hold("mixed_kubernetes_one_replica_survives_lost_answers_late_news_and_restarts");
+}
+
+#[test]
+fn mixed_kubernetes_two_replicas_never_make_two_nodes_hold_one_address() {
+    Search::hold("mixed_kubernetes_two_replicas_never_make_two_nodes_hold_one_address");
 }

@@ -11,6 +11,7 @@ use cilium_node_ipam::controller::server_time::{DatedAnswer, ServerTime};
 use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::node_config::NodeConfigNews;
 use cilium_node_ipam::model::observation::{Listing, Observation};
 use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::Verdict;
@@ -20,8 +21,7 @@ use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::model::transitions::Rule;
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::plan::{self, Policy};
-use cilium_node_ipam::publisher::Publisher;
-use cilium_node_ipam::publisher::mode::Mode as Heard;
+use cilium_node_ipam::publisher::mode::{Mode as Heard, Publishers};
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
@@ -31,7 +31,7 @@ mod decided;
 mod watches;
 
 use super::cluster::{Setting, Setup, in_seconds};
-use super::mode::Mode;
+use super::mode::Modes;
 use super::requests::{Stage, is_ours, serve, settle};
 use super::store::Store;
 use watches::Feed;
@@ -116,8 +116,8 @@ pub(super) struct Replica {
     agent_news: Option<usize>,
     is_deaf_to_agents: bool,
     pub(super) in_flight: Vec<Flight>,
-    /// The mode that the agents of the cluster run, as it was set up.
-    runs: Mode,
+    /// The modes that the agents of the cluster run, as it was set up.
+    runs: Modes,
     families: BTreeSet<Family>,
     /// The `ConfigMap`s as this process last read them.
     mode: Setup,
@@ -142,7 +142,7 @@ impl Replica {
             agent_news: None,
             is_deaf_to_agents: false,
             in_flight: Vec::new(),
-            runs: setting.mode,
+            runs: setting.modes,
             families: setting.families.clone(),
             mode: Setup::Usual,
             born: Duration::ZERO,
@@ -155,7 +155,7 @@ impl Replica {
         replica
     }
 
-    /// The mode that it reads from Cilium's ConfigMap.
+    /// The modes that it reads from Cilium's ConfigMap and the CiliumNodeConfigs.
     fn mode_of(&self, setup: Setup) -> Heard {
         setup.mode(self.runs, &self.families)
     }
@@ -166,6 +166,7 @@ impl Replica {
         self.mode = mode;
         gathering.set_mode(self.mode_of(mode));
         gathering.set_freeze(mode.freeze());
+        gathering.observe_node_configs(self.runs.node_configs());
         self.process = Process::Gathering(gathering);
         self.feeds = Kind::AS_LISTED.into_iter().map(|kind| (kind, Feed::Asked(revision))).collect();
         // Nodes and CiliumNodes are listed after claims (safety rule 6).
@@ -283,11 +284,12 @@ impl Replica {
                 if let Request::Write(Write::Publish(publication)) = request {
                     decided::is_for_its_node(world, publication)?;
                 }
+                let runs = decided::mode_in(world, self.runs, &node);
                 if let Request::Write(Write::CreateClaim(new)) = request
-                    && self.runs.gives_one_block()
+                    && runs.gives_one_block()
                 {
                     let families = self.mode.families(&self.families);
-                    decided::is_all_that_stands(world, self.runs, &families, new)?;
+                    decided::is_all_that_stands(world, runs, &families, new)?;
                 }
                 let patched = match request {
                     Request::Write(Write::Publish(publication)) => Some(&publication.node),
@@ -295,7 +297,7 @@ impl Replica {
                     _ => None,
                 };
                 if let Some(patched) = patched {
-                    let is_served = !decided::shown_in(world, self.runs, &node).is_empty();
+                    let is_served = !decided::shown_in(world, runs, &node).is_empty();
                     let last = self.patched.insert(patched.clone(), clock);
                     // The end of a usage query may be the later version that proves a block absent, which waits for
                     // nothing.
@@ -426,9 +428,10 @@ impl Replica {
 }
 
 /// The world of a process that has listed a store without objects.
-pub(super) fn world_of_nothing(settings: Publisher) -> World {
+pub(super) fn world_of_nothing(publishers: Publishers, node_configs: NodeConfigNews) -> World {
     let mut gathering = Gathering::default();
-    gathering.set_mode(Heard::from(settings));
+    gathering.set_mode(Heard::Active(publishers));
+    gathering.observe_node_configs(node_configs);
     gathering.set_freeze(Freeze::default());
     for kind in Kind::AS_LISTED {
         let at = AnyRevision::of(kind, 1);

@@ -45,6 +45,7 @@ pub(super) type Given = BTreeSet<(NodeName, Cidr)>;
 /// - Blocks in the memory of an agent have a claim for its node that is not cooling as `Reclaimed`, or as `Unused` while
 ///   no block on its carrier overlaps it.
 /// - No two nodes have pods with one address, and no pod has an address that the carrier of another node offers.
+/// - Where nodes have several modes, no two nodes show one address in any field of any mode.
 ///
 /// Blocks of another allocator need no claim before one exists.
 pub(super) fn safety(
@@ -57,6 +58,11 @@ pub(super) fn safety(
     let mut addresses: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
     let carriers = store.carriers();
     let is_given = |node: &NodeName, cidr| is_given(store, given, node, cidr);
+    // An agent of the mode kubernetes writes its own CIDRs over the list on its CiliumNode.
+    let claimed = |node: &NodeName| {
+        let of_node = store.claims().filter(|claim| claim.node == *node && store.modes.are_several());
+        of_node.map(|claim| claim.cidr).collect::<Vec<_>>()
+    };
     for seen in carriers.iter().map(AsRef::as_ref).filter(|seen| !taint.is(&seen.name)) {
         let node = &seen.name;
         let listed = blocks(seen);
@@ -73,15 +79,19 @@ pub(super) fn safety(
             if let Some(holder) = addresses.insert(address, node) {
                 return Err(format!("{address} is in the pools of {node} and {holder}"));
             }
-            let Some(cidr) = listed.iter().find(|cidr| cidr.contains(address)) else {
+            let mut known = listed.iter().copied().chain(claimed(node));
+            let Some(cidr) = known.find(|cidr| cidr.contains(address)) else {
                 return Err(format!("{address} is in the pool of {node} and in none of its podCIDRs"));
             };
             let is_excluded = |claim: &Claim| claim.node == *node && claim.excluded.contains(address);
-            if store.claim(*cidr).is_some_and(is_excluded) {
+            // A claim that was made in crd mode may exclude addresses, and its agent gives them in another mode (known gaps).
+            let is_moving = store.modes.are_several() && store.mode_of(node) != Mode::Crd;
+            if !is_moving && store.claim(cidr).is_some_and(is_excluded) {
                 return Err(format!("{address} of {cidr} is excluded, and in the pool of {node}"));
             }
         }
     }
+    in_any_field(store, taint)?;
     let agents = || agents.iter().filter(|(node, _)| !taint.is(node));
     for (node, agent) in agents() {
         let mut kept = agent.keeps().into_iter().filter(|cidr| !is_given(node, *cidr));
@@ -101,6 +111,27 @@ pub(super) fn safety(
     Ok(())
 }
 
+/// Where nodes have several modes, an agent may take any field of its Node and CiliumNode when it starts next. So no two
+/// nodes show one address in any of them.
+fn in_any_field(store: &Store, taint: &Taint) -> Result<(), String> {
+    if !store.modes.are_several() {
+        return Ok(());
+    }
+    let mut names: BTreeSet<&NodeName> = store.cilium_nodes().map(|seen| &seen.name).collect();
+    names.extend(store.nodes().map(|node| &node.name));
+    let mut shown: Vec<(&NodeName, Cidr)> = Vec::new();
+    for node in names.into_iter().filter(|node| !taint.is(node)) {
+        let of_node: Vec<Cidr> = store.shown_anywhere(node).cidrs().collect();
+        for cidr in &of_node {
+            if let Some((other, theirs)) = shown.iter().find(|(_, theirs)| theirs.overlaps(*cidr)) {
+                return Err(format!("{node} shows {cidr} in some field, and {other} shows {theirs}"));
+            }
+        }
+        shown.extend(of_node.into_iter().map(|cidr| (node, cidr)));
+    }
+    Ok(())
+}
+
 /// Whether a node has a CIDR of another allocator that has not become a claim of it. A replica with an old view may
 /// claim the CIDR for another node. It must not publish it there.
 pub(super) fn is_given(store: &Store, given: &Given, node: &NodeName, cidr: Cidr) -> bool {
@@ -109,11 +140,15 @@ pub(super) fn is_given(store: &Store, given: &Given, node: &NodeName, cidr: Cidr
 
 /// Whether a cooling CIDR is on a carrier because the machine of a node that was gone for a while has written it back.
 fn is_written_back(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
-    // Agents of other modes do not write blocks onto their carriers.
-    if !matches!(store.mode, Mode::MultiPool | Mode::Kubernetes(NodeField::Annotations)) {
+    // Agents of other modes do not write blocks onto their carriers. Where some nodes have the mode kubernetes, a block of a
+    // Node that is gone cools while its CiliumNode still shows it.
+    let is_of_node = store.modes.are_several() && store.modes.use_nodes();
+    if !matches!(store.modes.of_all, Mode::MultiPool | Mode::Kubernetes(NodeField::Annotations))
+        && !is_of_node
+    {
         return false;
     }
-    let is_in_pools = seen.pools.allocated.iter().any(|entry| entry.cidrs.contains(&cidr));
+    let is_in_pools = is_of_node || seen.pools.allocated.iter().any(|entry| entry.cidrs.contains(&cidr));
     let claim = store.claim(cidr).filter(|claim| claim.node == seen.name && is_in_pools);
     claim.is_some_and(|claim| claim.state == ClaimState::Cooling(Reason::NodeGone))
 }
@@ -165,7 +200,7 @@ pub(super) fn begins_with_all(
 ) -> Result<(), String> {
     let first: BTreeSet<Family> = offered(after).cidrs().map(Cidr::family).collect();
     // An agent of several Cilium pools may start with any of them.
-    if setting.mode != Mode::MultiPool
+    if setting.modes.of_all != Mode::MultiPool
         && offered(before).is_empty()
         && !first.is_empty()
         && first != setting.families
@@ -186,12 +221,28 @@ pub(super) fn transition(
     let node = &after.name;
     let (offered_before, offered_after) = (offered(before), offered(after));
     let is_reported = |address: &&IpAddr| agent.is_none_or(|agent| !agent.has_taken_back(**address));
-    for address in agent.into_iter().flat_map(Agent::held).filter(is_reported) {
+    let runs_another_mode = agent.is_some_and(|agent| agent.mode() != Mode::Crd);
+    // In another mode an agent takes other addresses for itself.
+    let is_moving = store.modes.are_several() && store.mode_of(node) != Mode::Crd;
+    let held_by = |agent: &Agent| if is_moving { agent.of_pods() } else { agent.held().clone() };
+    let held = agent.map(held_by).unwrap_or_default();
+    for address in held.iter().filter(is_reported) {
+        // A map that lacks it costs the pod its network when the agent starts in crd mode.
+        if store.modes.are_several()
+            && runs_another_mode
+            && before.crd.pool.is_empty()
+            && !after.crd.pool.is_empty()
+            && !after.crd.pool.contains(*address)
+        {
+            return Err(format!(
+                "the first map of {node} lacks {address}, which a pod has from another mode"
+            ));
+        }
         let has_address = |claim: &&Claim| claim.node == *node && claim.cidr.contains(*address);
         let claims: Vec<&Claim> = store.claims().filter(has_address).collect();
         let is_removed = |claim: &&Claim| claim.is_reclaimed();
         // A pod got it before its agent saw the removal of the block (known gaps).
-        let is_off = store.mode == Mode::MultiPool && claims.iter().any(is_removed);
+        let is_off = store.modes.of_all == Mode::MultiPool && claims.iter().any(is_removed);
         // An address in a release handshake is not published before the end of the handshake.
         if offered(before).is_empty()
             && !offered(after).is_empty()
@@ -203,17 +254,21 @@ pub(super) fn transition(
             return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));
         }
         // In multi-pool mode whole blocks are removed (`Cluster::takes_off`).
-        let is_entry = store.mode != Mode::MultiPool;
+        let is_entry = store.modes.of_all != Mode::MultiPool;
         if is_entry && offered_before.contains(*address) && !offered_after.contains(*address) {
             return Err(format!("{address} was taken out of the pool of {node} while a pod has it"));
         }
     }
     let shown_before = blocks(before);
     for added in blocks(after).into_iter().filter(|block| !shown_before.contains(block)) {
+        // After the deletion of its Node, such a node counts as one of the mode kubernetes (known gaps).
+        if store.node(node).is_none() && is_written_back(store, after, added) {
+            continue;
+        }
         has_claim(store, node, added)?;
     }
     // Where agents take whole blocks, none of them is primary.
-    let has_primary = store.mode != Mode::MultiPool;
+    let has_primary = store.modes.of_all != Mode::MultiPool;
     for family in Family::ALL.into_iter().filter(|_| has_primary) {
         let primary = |seen: &CiliumNode| blocks(seen).into_iter().find(|cidr| cidr.family() == family);
         if primary(before).is_some() && primary(before) != primary(after) {
@@ -239,7 +294,7 @@ pub(super) fn grows_by_report(store: &Store, setting: &Setting, new: &NewClaim) 
         let name = block_name(new.cidr);
         store.history(Kind::Claim).iter().filter(|event| event.name == name).count() > 1
     };
-    if setting.mode != Mode::Crd
+    if store.mode_of(&new.node) != Mode::Crd
         || setting.n_replicas > 1
         || !is_served
         || blocks(seen).contains(&new.cidr)

@@ -14,9 +14,10 @@ use proptest::prelude::*;
 use proptest::strategy::Union;
 
 use self::episodes::{
-    comes_from_another_mode, covering, crossing, given_by_others, loses_its_map, taking_back, two_views,
+    comes_from_another_mode, covering, crossing, given_by_others, loses_its_map, moves_in, taking_back,
+    two_views,
 };
-use super::cluster::{Given, Hand, N_NODES, N_POOLS, Place, Setup, Step, Suite};
+use super::cluster::{Given, Hand, Hold, N_NODES, N_POOLS, Place, Setup, Step, Suite};
 use super::pools::shape;
 
 mod episodes;
@@ -30,6 +31,13 @@ pub(super) enum Events {
     Wild,
     /// All kinds of events: claims come to overlap.
     Forced,
+}
+
+/// Whether nodes change their mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moving {
+    Nothing,
+    Nodes,
 }
 
 /// The properties that all steps of a script share.
@@ -284,13 +292,32 @@ fn machinery(profile: &Profile) -> Steps {
     ]
 }
 
+/// The steps of a person who moves nodes from one mode to the other, and restarts of agents' Pods at any time.
+fn moves(profile: &Profile) -> Steps {
+    let node = || 0..profile.n_nodes;
+    let hold = || proptest::sample::select(vec![Hold::Held, Hold::Free]);
+    vec![
+        weighted(8, (node(), hold()), |(node, hold)| Step::NodeMoves { node, hold }),
+        weighted(6, node(), |node| Step::AgentPodIsRecreated { node }),
+        weighted(4, node(), |node| Step::NodeCommits { node }),
+    ]
+}
+
 /// The weight of single steps; each kind of episode has the weight 1.
 const STEPS_PER_EPISODE: u32 = 60;
 
 /// Scripts of at most `2 * length` pieces, each a step or an episode.
-pub(super) fn script(events: Events, suite: Suite, length: usize) -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn script(
+    events: Events,
+    suite: Suite,
+    moving: Moving,
+    length: usize,
+) -> impl Strategy<Value = Vec<Step>> {
     profile().prop_flat_map(move |profile| {
         let mut steps = life(&profile);
+        if moving == Moving::Nodes {
+            steps.extend(moves(&profile));
+        }
         if events != Events::Calm {
             steps.extend([machinery(&profile), surroundings(&profile)].concat());
             if suite == Suite::OtherWriters {
@@ -312,6 +339,9 @@ pub(super) fn script(events: Events, suite: Suite, length: usize) -> impl Strate
                 (1, comes_from_another_mode(&profile)),
                 (1, loses_its_map(&profile)),
             ];
+            if moving == Moving::Nodes {
+                pieces.push((6, moves_in(&profile)));
+            }
             if events == Events::Forced {
                 pieces.push((1, crossing(&profile)));
                 pieces.push((1, covering(&profile)));

@@ -16,11 +16,11 @@ use proptest::strategy::{BoxedStrategy, Strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use super::cluster::{Cluster, Pace, Setting, Step, Suite};
-use super::mode::Mode;
+use super::mode::{Mode, Modes};
 use super::other_writers::OTHER_WRITERS;
 use super::promises::PROMISES;
 use super::replica::RULES;
-use super::script::{Events, script};
+use super::script::{Events, Moving, script};
 
 /// The number of seeds between two lines of a long search.
 const PROGRESS: u64 = 500;
@@ -38,6 +38,8 @@ pub(super) struct Search {
     pub(super) name: &'static str,
     pub(super) suite: Suite,
     pub(super) mode: Mode,
+    /// The mode of some nodes, if it is another one.
+    pub(super) beside: Option<Mode>,
     pub(super) n_replicas: usize,
     pub(super) families: &'static [Family],
     pub(super) events: Events,
@@ -60,7 +62,7 @@ pub(super) const fn wild(
     families: &'static [Family],
 ) -> Search {
     let (suite, events, length) = (Suite::Promises, Events::Wild, 200 + 100 * n_replicas);
-    Search { name, suite, mode, n_replicas, families, events, length, n_cases: 20 }
+    Search { name, suite, mode, beside: None, n_replicas, families, events, length, n_cases: 20 }
 }
 
 /// A search of *Promises* in which claims come to overlap.
@@ -73,6 +75,11 @@ pub(super) const fn forced(
     Search { events: Events::Forced, length: 400, ..wild(name, mode, n_replicas, families) }
 }
 
+/// The same search, in a cluster whose nodes have two modes and change them.
+pub(super) const fn mixed(search: Search, beside: Mode) -> Search {
+    Search { beside: Some(beside), ..search }
+}
+
 /// A number from the environment.
 pub(super) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -81,22 +88,25 @@ pub(super) fn number(name: &str) -> Option<u64> {
 /// A sound cluster in crd mode.
 pub(super) fn setting(suite: Suite, n_replicas: usize, pace: Pace, families: &[Family]) -> Setting {
     let families: BTreeSet<Family> = families.iter().copied().collect();
-    Setting { mode: Mode::Crd, n_replicas, families, pace, defect: None, suite }
+    Setting { modes: Mode::Crd.into(), n_replicas, families, pace, defect: None, suite }
 }
 
 impl Search {
-    /// The cluster of a seed. In kubernetes mode every third has its blocks in annotations.
+    /// The cluster of a seed. In kubernetes mode every third has its blocks in annotations, unless nodes have several
+    /// modes. Then every second has the mode of the others in `cilium-config`.
     pub(super) fn setting(&self, seed: u64) -> Setting {
-        let mode = match self.mode {
-            Mode::Kubernetes(_) if seed % 3 == 2 => Mode::Kubernetes(NodeField::Annotations),
-            mode => mode,
+        let modes = match (self.mode, self.beside) {
+            (Mode::Kubernetes(_), None) if seed % 3 == 2 => Mode::Kubernetes(NodeField::Annotations).into(),
+            (mode, Some(beside)) if seed % 2 == 1 => Modes { of_all: beside, of_labelled: Some(mode) },
+            (of_all, of_labelled) => Modes { of_all, of_labelled },
         };
         let pace = if self.events == Events::Calm { Pace::Calm } else { Pace::Wild };
-        Setting { mode, ..setting(self.suite, self.n_replicas, pace, self.families) }
+        Setting { modes, ..setting(self.suite, self.n_replicas, pace, self.families) }
     }
 
     pub(super) fn scripts(&self) -> BoxedStrategy<Vec<Step>> {
-        script(self.events, self.suite, self.length).boxed()
+        let moving = if self.beside.is_some() { Moving::Nodes } else { Moving::Nothing };
+        script(self.events, self.suite, moving, self.length).boxed()
     }
 
     /// Runs the search called `name`, and panics with the failure that it finds.

@@ -19,13 +19,15 @@ use cilium_node_ipam::model::observation::{Object, Observation};
 use cilium_node_ipam::model::pool::Pool;
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Timestamp;
+use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::Cidr;
+use cilium_node_ipam::publisher::carried_by_cilium_node;
 use cilium_node_ipam::wire::watched::{Watched, Wire};
 use cilium_node_ipam::wire::{CiliumNodes, Claims, Nodes, Pools};
 use serde_json::{Map, Value, json};
 
 use super::cluster::in_seconds;
-use super::mode::{Mode, shown_by_node};
+use super::mode::{Mode, Modes, shown_by_node};
 
 mod admission;
 mod agent_pods;
@@ -92,8 +94,8 @@ pub(super) struct Store {
     /// The time of its wall clock.
     pub(super) wall: Timestamp,
     defect: Option<Defect>,
-    /// The mode of Cilium, which decides how the judge sees carriers.
-    pub(super) mode: Mode,
+    /// The modes of Cilium, which decide how the judge sees carriers.
+    pub(super) modes: Modes,
     revision: u64,
     n_uids: u64,
     objects: BTreeMap<(Kind, String), Rc<Stored>>,
@@ -109,9 +111,9 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(wall: Timestamp, mode: Mode, defect: Option<Defect>) -> Self {
+    pub(super) fn new(wall: Timestamp, modes: Modes, defect: Option<Defect>) -> Self {
         // A store has a revision before it has any object of ours.
-        Self { wall, mode, defect, revision: 1, ..Self::default() }
+        Self { wall, modes, defect, revision: 1, ..Self::default() }
     }
 
     pub(super) fn revision(&self) -> Revision {
@@ -199,7 +201,16 @@ impl Store {
 
     /// The carrier of a node, as the judge sees it.
     pub(super) fn carrier(&self, name: &NodeName) -> Option<Cow<'_, CiliumNode>> {
-        match self.mode {
+        // Only the Node says in which mode a node is. After its deletion, a map shows the addresses that it offers.
+        let has_map = || self.cilium_node(name).is_some_and(|seen| !seen.crd.pool.is_empty());
+        let is_gone = self.modes.are_several() && self.node(name).is_none();
+        let mode = if is_gone && has_map() { Mode::Crd } else { self.mode_of(name) };
+        self.carrier_in(mode, name)
+    }
+
+    /// The same as a process sees it that takes the node for one of this mode.
+    pub(super) fn carrier_in(&self, mode: Mode, name: &NodeName) -> Option<Cow<'_, CiliumNode>> {
+        match mode {
             Mode::Kubernetes(field) => self.node(name).map(|node| Cow::Owned(shown_by_node(node, field))),
             mode => self.cilium_node(name).map(|seen| mode.shown_by(seen)),
         }
@@ -207,12 +218,23 @@ impl Store {
 
     /// The carriers of all nodes, as the judge sees them.
     pub(super) fn carriers(&self) -> Vec<Cow<'_, CiliumNode>> {
-        match self.mode {
-            Mode::Kubernetes(field) => {
-                self.nodes().map(|node| Cow::Owned(shown_by_node(node, field))).collect()
-            }
-            mode => self.cilium_nodes().map(|seen| mode.shown_by(seen)).collect(),
+        let mut names: BTreeSet<&NodeName> = self.cilium_nodes().map(|seen| &seen.name).collect();
+        names.extend(self.nodes().map(|node| &node.name));
+        names.into_iter().filter_map(|name| self.carrier(name)).collect()
+    }
+
+    /// The mode of a node now. Its agent has it from the next start of its Pod on.
+    pub(super) fn mode_of(&self, name: &NodeName) -> Mode {
+        self.node(name).map_or(self.modes.of_all, |node| self.modes.of_labels(&node.labels))
+    }
+
+    /// Every range that a node shows anywhere, of any of its modes.
+    pub(super) fn shown_anywhere(&self, name: &NodeName) -> AddressSet {
+        let mut shown = self.cilium_node(name).map(carried_by_cilium_node).unwrap_or_default();
+        if let Some(node) = self.node(name).filter(|_| self.modes.use_nodes()) {
+            shown.extend_with(&node.pod_cidrs.iter().copied().collect());
         }
+        shown
     }
 
     pub(super) fn claim(&self, cidr: Cidr) -> Option<&Claim> {

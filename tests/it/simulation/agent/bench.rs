@@ -39,7 +39,7 @@ impl Bench {
             "kubernetes" => Mode::Kubernetes(NodeField::Spec),
             other => panic!("no model of the mode {other}"),
         };
-        let store = Store::new(Timestamp::UNIX_EPOCH, mode, None);
+        let store = Store::new(Timestamp::UNIX_EPOCH, mode.into(), None);
         let agent = Agent::new(mode, families, 0, Timestamp::UNIX_EPOCH);
         let mut bench = Self { store, name: NodeName::from("n"), agent };
         bench.registers();

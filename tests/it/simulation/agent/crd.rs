@@ -117,6 +117,16 @@ impl Agent {
         }
     }
 
+    /// The first process of an agent in a new Pod, on a node where pods already have these addresses.
+    pub(super) fn after(release: CiliumVersion, pods: usize, held: BTreeSet<IpAddr>) -> Self {
+        Self { pods, held, ..Self::new(release) }
+    }
+
+    /// The addresses of pods, without its own.
+    pub(super) fn of_pods(&self) -> BTreeSet<IpAddr> {
+        self.held.iter().copied().filter(|address| !self.is_own(*address)).collect()
+    }
+
     /// Its process runs in another mode from now on, and gives its pods addresses of this range.
     pub(super) fn runs_in_another_mode(&mut self, range: Cidr) {
         self.former = Some(range);

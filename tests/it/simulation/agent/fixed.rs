@@ -3,8 +3,8 @@
 //! and reports none of them.
 //!
 //! In kubernetes mode it reads the Node. If it uses annotations, it takes from them a family that the podCIDRs lack. In
-//! cluster-pool mode it reads its CiliumNode. A pod with an address outside those CIDRs loses its network when the
-//! agent restarts.
+//! cluster-pool mode it reads its CiliumNode. A pod with an address outside those CIDRs, or with their first or last one,
+//! loses its network when the agent restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::static_mode::NodeField;
 use serde_json::{Value, json};
 
-use super::super::mode::{Mode, blocks, given_of};
+use super::super::mode::{Mode, blocks, given_of, is_assignable};
 use super::super::store::{Store, Stored};
 use super::surplus;
 
@@ -82,6 +82,11 @@ impl Agent {
         }
     }
 
+    /// The first process of an agent in a new Pod, on a node where pods already have these addresses.
+    pub(super) fn after(mode: Mode, families: BTreeSet<Family>, pods: usize, held: BTreeSet<IpAddr>) -> Self {
+        Self { pods, held, ..Self::new(mode, families) }
+    }
+
     /// Its process exits, and another starts. Every version does the same.
     pub(super) fn restart(&mut self, _: CiliumVersion) {
         self.seen = None;
@@ -95,7 +100,9 @@ impl Agent {
     /// Reads the present version of the carrier.
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
         let kind = self.mode.carrier_kind();
-        let (Some(stored), Some(carrier)) = (store.stored(kind, name.as_str()), store.carrier(name)) else {
+        let (Some(stored), Some(carrier)) =
+            (store.stored(kind, name.as_str()), store.carrier_in(self.mode, name))
+        else {
             return;
         };
         self.shown = if self.mode == Mode::Kubernetes(NodeField::Annotations) {
@@ -131,7 +138,7 @@ impl Agent {
 
     /// Restores a pod, if it can.
     pub(super) fn restores(&mut self, address: IpAddr) -> bool {
-        let can_be = self.keeps().any(|cidr| cidr.contains(address));
+        let can_be = self.keeps().any(|cidr| is_assignable(cidr, address));
         if can_be {
             self.given_out.insert(address);
         } else {

@@ -25,7 +25,7 @@ fn address(last: u8) -> IpAddr {
 impl Scene {
     /// The pool has these addresses of 10.0.0.0/24. The agent has not looked.
     fn of(pool: std::ops::Range<u8>) -> Self {
-        let mut store = Store::new(NOW, Mode::Crd, None);
+        let mut store = Store::new(NOW, Mode::Crd.into(), None);
         let entries: Map<String, Value> = pool.map(|last| (address(last).to_string(), json!({}))).collect();
         let cilium_node = json!({ "metadata": { "name": "n" }, "spec": { "ipam": { "pool": entries } }, "status": { "ipam": {} } });
         store.create(Kind::CiliumNode, cilium_node).expect("the name is free");

@@ -19,8 +19,8 @@ impl Cluster {
     pub(super) fn agent_step(&mut self, name: &NodeName, step: &Step) -> Result<(), String> {
         match step {
             Step::AgentStarts { .. } => {
-                Agent::start(&mut self.store, name);
                 self.runs(name);
+                self.creates_cilium_node(name);
             }
             Step::AgentLooks { .. } => {
                 self.runs(name);
@@ -31,18 +31,21 @@ impl Cluster {
             Step::PodsAreWanted { pods, from, .. } => {
                 // A machine whose Node is gone gets no new pods.
                 if let Some(agent) = self.agents.get_mut(name).filter(|_| !self.lost.contains_key(name)) {
-                    let taken = agent.wants(usize::from(*pods), usize::from(*from));
+                    let mut pods = usize::from(*pods);
+                    if self.cordoned.contains(name) {
+                        pods = pods.min(agent.n_running());
+                    }
+                    let taken = agent.wants(pods, usize::from(*from));
                     self.may_be_given_out(name, &taken)?;
                 }
             }
             Step::AgentReports { .. } => {
-                if let Some(agent) = self.agents.get_mut(name) {
-                    agent.report(&mut self.store, name);
-                    if agent.hears_itself() {
-                        self.looks(name);
-                    }
+                self.reports(name);
+                if self.agents.get(name).is_some_and(Agent::hears_itself) {
+                    self.looks(name);
                 }
             }
+            Step::AgentPodIsRecreated { .. } => self.is_recreated(name),
             Step::AgentRestarts { release, .. } => self.restarts(name, *release, wall(self.clock)),
             Step::AgentIsReady { .. } => self.comes_up(name)?,
             _ => {}
@@ -51,15 +54,59 @@ impl Cluster {
     }
 
     fn restarts(&mut self, name: &NodeName, release: u8, at: Timestamp) {
-        if !self.may_restart(name) {
+        let has_one_block = self.agents.get(name).is_some_and(|agent| agent.mode().gives_one_block());
+        if !self.may_restart(name) || has_one_block && self.loses_its_first_block(name) {
             return;
         }
         let n_pods_before = self.store.agent_pods.n_made();
         if let Some(agent) = self.agents.get_mut(name) {
             agent.restart(release, n_pods_before, at);
-            Agent::start(&mut self.store, name);
+            self.copied.remove(name);
+            self.creates_cilium_node(name);
             self.show_pod(name);
         }
+    }
+
+    /// The Pod of an agent is deleted, and another starts.
+    fn is_recreated(&mut self, name: &NodeName) {
+        let mode = self.store.mode_of(name);
+        let is_left = mode.gives_one_block() && self.loses_its_first_block(name);
+        if self.store.node(name).is_none() || !self.may_restart(name) || is_left {
+            return;
+        }
+        let n_pods_before = self.store.agent_pods.n_made();
+        if let Some(agent) = self.agents.get_mut(name) {
+            agent.is_recreated(mode, &self.setting.families, n_pods_before, wall(self.clock));
+            self.copied.remove(name);
+            self.creates_cilium_node(name);
+            self.show_pod(name);
+        }
+    }
+
+    /// The agent of a node creates the CiliumNode where there is none. One that has CIDRs of its Node names them at once.
+    fn creates_cilium_node(&mut self, name: &NodeName) {
+        Agent::start(&mut self.store, name);
+        if self.setting.modes.are_several() {
+            let is_of_node = |agent: &Agent| agent.mode().node_field().is_some();
+            if self.agents.get(name).is_some_and(is_of_node) {
+                self.reports(name);
+            }
+        }
+    }
+
+    /// An agent writes its report. Where nodes have several modes, one of the mode kubernetes copies its CIDRs only at its
+    /// start, onto a new CiliumNode, and when its Node has changed: the controller may have added further ones.
+    fn reports(&mut self, name: &NodeName) {
+        let Some(agent) = self.agents.get_mut(name) else { return };
+        if self.setting.modes.are_several() && agent.mode().node_field().is_some() {
+            let Some(present) = self.store.stored(Kind::CiliumNode, name.as_str()) else { return };
+            let uid = present.json["metadata"]["uid"].to_string();
+            if agent.keeps().is_empty() || self.copied.get(name) == Some(&uid) {
+                return;
+            }
+            self.copied.insert(name.clone(), uid);
+        }
+        agent.report(&mut self.store, name);
     }
 
     /// An agent counts wrongly after CIDRs in use were removed from it, until it restarts (known gaps). So an
@@ -69,7 +116,7 @@ impl Cluster {
         // So does an agent that took back a block during its removal: the controller does not count that (known gaps).
         let is_refused = |name: &NodeName| {
             let mut claims = self.store.claims().filter(|claim| claim.node == *name);
-            self.setting.mode == Mode::MultiPool
+            self.setting.modes.of_all == Mode::MultiPool
                 && claims.any(|claim| matches!(claim.state, ClaimState::Draining(_)))
         };
         let wrong = self.agents.iter().filter(|(name, agent)| agent.counts_wrongly() || is_refused(name));
@@ -90,8 +137,8 @@ impl Cluster {
         // The agent looks again at a version that has changed, and after its own write it may have more to answer.
         for _ in 0..3 {
             let reached = self.store.revision();
-            let Some(agent) = self.agents.get_mut(name) else { return Ok(()) };
-            agent.report(&mut self.store, name);
+            self.reports(name);
+            let Some(agent) = self.agents.get(name) else { return Ok(()) };
             if self.store.revision() != reached {
                 let memory = agent.memory();
                 self.say(|| format!("    the agent of {name} reports, with {memory} in memory"));
@@ -105,7 +152,7 @@ impl Cluster {
     pub(super) fn runs(&mut self, name: &NodeName) {
         if self.store.node(name).is_some() && !self.agents.contains_key(name) {
             let agent = Agent::new(
-                self.setting.mode,
+                self.store.mode_of(name),
                 &self.setting.families,
                 self.store.agent_pods.n_made(),
                 wall(self.clock),
@@ -211,14 +258,23 @@ impl Cluster {
                 self.loses_node(name);
             }
         }
+        let mut is_gone = Vec::new();
         let (agents, lost, pods) = (&mut self.agents, &mut self.lost, &mut self.store.agent_pods);
         lost.retain(|node, since| {
             let runs = *since + LAST_BREATH > clock;
             if !runs {
                 agents.remove(node);
                 pods.remove(node);
+                is_gone.push(node.clone());
             }
             runs
         });
+        // A block of a node in the mode kubernetes is free after its Node, whether the CiliumNode of another mode shows it or
+        // not. So the garbage collector of Kubernetes has removed that by then, as it does within seconds.
+        for name in is_gone.iter().filter(|_| self.setting.modes.are_several()) {
+            if self.store.node(name).is_none() {
+                self.store.remove(Kind::CiliumNode, name.as_str());
+            }
+        }
     }
 }

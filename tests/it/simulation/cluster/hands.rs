@@ -16,7 +16,7 @@ use cilium_node_ipam::publisher::mode::Mode;
 use cilium_node_ipam::wire::block::new_claim;
 use serde_json::{Value, json};
 
-use super::super::mode::{self, OTHER_POOL, POOLS, blocks};
+use super::super::mode::{self, Modes, OTHER_POOL, POOLS, blocks};
 use super::super::pools::place;
 use super::super::rules;
 use super::broken::change;
@@ -117,11 +117,11 @@ pub(in super::super) enum Setup {
 }
 
 impl Setup {
-    /// The mode that a replica reads, in a cluster that was set up with these families.
-    pub(in super::super) fn mode(self, runs: mode::Mode, usual: &BTreeSet<Family>) -> Mode {
+    /// The modes that a replica reads, in a cluster that was set up with these families.
+    pub(in super::super) fn mode(self, runs: Modes, usual: &BTreeSet<Family>) -> Mode {
         match self {
-            Self::Usual | Self::Frozen | Self::OnlyV4 => Mode::from(runs.publisher(&self.families(usual))),
-            Self::OtherDefault => Mode::from(other_default(runs.publisher(usual))),
+            Self::Usual | Self::Frozen | Self::OnlyV4 => Mode::Active(runs.publishers(&self.families(usual))),
+            Self::OtherDefault => Mode::from(other_default(runs.of_all.publisher(usual))),
             Self::Passive => Mode::Passive("a script".to_owned()),
         }
     }
@@ -305,7 +305,7 @@ impl Cluster {
         let is_taken = self.store.claims().any(|claim| claim.cidr.overlaps(cidr))
             || self.store.cilium_nodes().any(|seen| carried_by_cilium_node(seen).count_in(cidr) > 0);
         // In other modes the agent would give its addresses to pods.
-        let is_used = self.setting.mode != mode::Mode::Crd;
+        let is_used = self.setting.modes.of_all != mode::Mode::Crd;
         if is_taken || is_used || self.store.cilium_node(&name).is_none() {
             return;
         }
@@ -323,7 +323,7 @@ impl Cluster {
     pub(super) fn claim_is_made(&mut self, node: &NodeName, at: Place, bits: u8) {
         // Where a node has one block for life, another leader can't make it.
         let is_of_leader = self.setting.suite == Suite::Promises;
-        if is_of_leader && self.setting.mode.gives_one_block() {
+        if is_of_leader && self.store.mode_of(node).gives_one_block() {
             return;
         }
         let (Some(found), Some(seen)) = (self.store.node(node), self.store.carrier(node)) else { return };

@@ -32,7 +32,8 @@ impl Cluster {
         if !is_first && self.setting.suite == Suite::Promises {
             return;
         }
-        let was_changed = match self.setting.mode {
+        let mode = self.store.mode_of(&name);
+        let was_changed = match mode {
             Mode::ClusterPool => {
                 let texts: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
                 let set = |json: &mut Value| json["spec"]["ipam"]["podCIDRs"] = json!(texts);
@@ -49,7 +50,7 @@ impl Cluster {
             } else {
                 self.taint(&name);
             }
-            let kind = self.setting.mode.carrier_kind();
+            let kind = mode.carrier_kind();
             for replica in &mut self.replicas {
                 replica.hears_all_of(kind, &self.store);
             }
@@ -58,7 +59,7 @@ impl Cluster {
 
     /// Another writer removes all entries of a map. The agent keeps running, and waits when it restarts.
     pub(super) fn map_is_emptied(&mut self, name: &NodeName) {
-        if self.setting.mode == Mode::Crd && !self.is_restoring(name) {
+        if self.store.mode_of(name) == Mode::Crd && !self.is_restoring(name) {
             self.store.edit(Kind::CiliumNode, name.as_str(), |json| {
                 if let Some(ipam) = json.pointer_mut("/spec/ipam").and_then(Value::as_object_mut) {
                     ipam.remove("pool");
@@ -69,7 +70,8 @@ impl Cluster {
 
     /// The agent of a node that has nothing runs in another mode, and its CiliumNode shows that.
     pub(super) fn ran_before(&mut self, name: &NodeName, at: u8) {
-        if self.setting.mode != Mode::Crd || self.store.node(name).is_none_or(|node| node.deleting) {
+        // Where nodes have several modes, agents come from one of these.
+        if self.setting.modes != Mode::Crd.into() || self.store.node(name).is_none_or(|node| node.deleting) {
             return;
         }
         let Some(range) = foreign(Family::V4, at, 4).filter(|range| self.is_free_for(name, *range)) else {
@@ -101,7 +103,7 @@ impl Cluster {
         let node = self.store.node(name).filter(|node| !node.deleting)?;
         let carrier = self.store.carrier(&node.name)?;
         let seen: &CiliumNode = carrier.as_ref();
-        (self.setting.mode.gives_one_block() && seen.malformed.is_empty() && !seen.deleting)
+        (self.store.mode_of(name).gives_one_block() && seen.malformed.is_empty() && !seen.deleting)
             .then(|| blocks(seen))
     }
 
@@ -146,7 +148,7 @@ impl Cluster {
 
     /// Removes the annotations of a Node that name one of these CIDRs.
     pub(super) fn annotations_go(&mut self, name: &NodeName, going: &BTreeSet<Cidr>) {
-        if self.setting.mode != Mode::Kubernetes(NodeField::Annotations) {
+        if self.setting.modes.of_all != Mode::Kubernetes(NodeField::Annotations) {
             return;
         }
         let Some(node) = self.store.node(name) else { return };

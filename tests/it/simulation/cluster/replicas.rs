@@ -153,15 +153,27 @@ impl Cluster {
             self.cooling.judge(write, &before.object, sent, self.clock)?;
             decided_on.is_of(&before).map_err(|why| format!("`{write}` {why}"))?;
         }
-        let shown = match (&before.object, self.setting.mode) {
-            (Object::CiliumNode(before), Mode::Crd | Mode::MultiPool | Mode::ClusterPool) => {
-                self.setting.mode.shown_by(before)
+        // A replica that has an old view of the labels of a Node writes a carrier of another mode.
+        let (shown, after) = match &before.object {
+            Object::CiliumNode(before) => {
+                let mode = match self.store.mode_of(&before.name) {
+                    mode @ (Mode::Crd | Mode::MultiPool | Mode::ClusterPool) => mode,
+                    Mode::Kubernetes(_) if self.setting.modes.are_several() => Mode::Crd,
+                    Mode::Kubernetes(_) => return Ok(()),
+                };
+                let after = self.store.cilium_node(&before.name).map(|after| mode.shown_by(after));
+                (mode.shown_by(before), after)
             }
-            (Object::Node(before), Mode::Kubernetes(field)) => Cow::Owned(shown_by_node(before, field)),
+            Object::Node(before) => {
+                let mut modes = self.setting.modes.all();
+                let Some(field) = modes.find_map(Mode::node_field) else { return Ok(()) };
+                let after = self.store.node(&before.name).map(|after| shown_by_node(after, field));
+                (Cow::Owned(shown_by_node(before, field)), after.map(Cow::Owned))
+            }
             _ => return Ok(()),
         };
-        let shown = shown.into_owned();
-        match self.store.carrier(&shown.name).map(Cow::into_owned) {
+        let (shown, after) = (shown.into_owned(), after.map(Cow::into_owned));
+        match after {
             Some(after) if shown.revision != after.revision && !self.taint.is(&shown.name) => {
                 self.removes(&shown, &after)?;
                 let agent = self.agents.get(&shown.name);
@@ -177,7 +189,7 @@ impl Cluster {
     /// may have an address before the server shows it.
     fn shows_pods(&mut self, node: &NodeName, after: AnyRevision) {
         let Some(agent) = self.agents.get(node) else { return };
-        let is_of_agent = self.setting.mode == Mode::MultiPool;
+        let is_of_agent = self.setting.modes.of_all == Mode::MultiPool;
         let given_up = self
             .store
             .claims()
@@ -199,7 +211,8 @@ impl Cluster {
 
     /// A block with pods is removed only if a read of the Pods after this version has not shown them.
     fn removes(&self, before: &CiliumNode, after: &CiliumNode) -> Result<(), String> {
-        let Some(agent) = self.agents.get(&after.name).filter(|_| self.setting.mode == Mode::MultiPool)
+        let Some(agent) =
+            self.agents.get(&after.name).filter(|_| self.setting.modes.of_all == Mode::MultiPool)
         else {
             return Ok(());
         };

@@ -13,7 +13,7 @@ use cilium_node_ipam::model::request::{Read, Request, Write};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::plan;
-use cilium_node_ipam::publisher::Publisher;
+use cilium_node_ipam::publisher::mode::Publishers;
 use cilium_node_ipam::view::conditions;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
@@ -36,6 +36,8 @@ const MOST_IN_A_TURN: usize = 10;
 /// How many rounds of full length in a row have nothing to do at rest. Everything that a plan waits for is due by the
 /// third.
 const QUIET_ROUNDS: usize = 3;
+/// After how many rounds without a write of another kind a cluster is at rest although agents do not answer.
+const LONG_PEACE: usize = 40;
 /// How many pauses of reclaim are waited for at most, and for how long: more than the longest pause after a refusal.
 const MOST_PAUSES: usize = 3;
 const PAUSE_OF_RECLAIM: Duration = Duration::from_secs(20 * 60);
@@ -76,6 +78,10 @@ impl Cluster {
                 (n_pauses, n_quiet) = (n_pauses + 1, 0);
             }
             n_rounds += 1;
+            // Each replica asks such an agent for its use for ever.
+            if n_rounds - last_busy > LONG_PEACE && self.is_any_of_another_mode() {
+                break;
+            }
             if n_busy == most / 2 || n_rounds == MOST_ROUNDS_IN_ALL / 2 {
                 // A block was removed while in use, and its agent releases the block that it gets instead.
                 self.restart_agents_that_count_wrongly();
@@ -92,10 +98,10 @@ impl Cluster {
             }
         }
         self.say(|| format!("    rest after {n_rounds} rounds"));
-        rules::settled(&self.store, &self.setting, &self.given, &self.taint)?;
+        rules::settled(&self.store, &self.setting, &self.agents, &self.given, &self.taint)?;
         for number in 0..self.replicas.len() {
             self.look_at(number)?;
-            if self.memories_may_differ() {
+            if self.memories_may_differ() || self.is_any_of_another_mode() {
                 continue;
             }
             self.stays_at_rest(number)?;
@@ -188,7 +194,7 @@ impl Cluster {
 
     /// Whether a block waits for its removal. That takes long after its agent has refused.
     fn is_any_withdrawn(&self) -> bool {
-        self.setting.mode == Mode::MultiPool && self.store.claims().any(Claim::is_reclaimed)
+        self.setting.modes.of_all == Mode::MultiPool && self.store.claims().any(Claim::is_reclaimed)
     }
 
     /// The kind of round that the requests of a replica make.
@@ -199,11 +205,18 @@ impl Cluster {
         rounds.max().unwrap_or(Round::Quiet)
     }
 
-    /// The kind of round that a request makes here. An agent of a tainted node may never answer, and each replica asks
-    /// it for ever.
+    /// The kind of round that a request makes here. An agent of a tainted node may never answer, nor does one of another
+    /// mode than its node has now, and each replica asks it for ever.
     fn round_of(&self, request: &Request) -> Round {
+        let is_of_other_mode = |node: &NodeName| {
+            self.agents.get(node).is_some_and(|agent| agent.mode() != self.store.mode_of(node))
+        };
         match request {
-            Request::Write(Write::UsageQuery(query)) if self.taint.is(&query.node) => Round::Quiet,
+            Request::Write(Write::UsageQuery(query))
+                if self.taint.is(&query.node) || is_of_other_mode(&query.node) =>
+            {
+                Round::Quiet
+            }
             _ => Round::of(request),
         }
     }
@@ -219,12 +232,17 @@ impl Cluster {
                 self.agent_catches_up(&name)?;
             }
         }
-        if matches!(self.setting.mode, Mode::Kubernetes(_)) {
+        if self.setting.modes.use_nodes() {
             // Its agent creates the CiliumNode later.
             let nodes: Vec<NodeName> = self.store.nodes().map(|node| node.name.clone()).collect();
             nodes.iter().try_for_each(|name| self.agent_catches_up(name))?;
         }
         Ok(())
+    }
+
+    /// Whether the Pod of an agent has started in another mode than its node has now.
+    fn is_any_of_another_mode(&self) -> bool {
+        self.agents.iter().any(|(name, agent)| agent.mode() != self.store.mode_of(name))
     }
 
     /// Whether an agent never answers, because another writer took addresses from its pods.
@@ -273,6 +291,7 @@ impl Cluster {
         gathering.set_mode(running.mode().clone());
         gathering.set_freeze(running.freeze().clone());
         gathering.observe_agents(self.store.agent_pods.listed());
+        gathering.observe_node_configs(self.setting.modes.node_configs());
         for kind in Kind::AS_LISTED {
             let objects = self.store.list(kind);
             let at = AnyRevision::of(kind, at.number());
@@ -284,7 +303,7 @@ impl Cluster {
 
     /// Worlds that see the same events decide alike, if each kind is in its order but the kinds are mixed differently.
     pub(in super::super) fn any_order_decides_alike(&self, turns: &[u8]) -> Result<(), String> {
-        let settings = self.setting.mode.publisher(&self.setting.families);
+        let settings = self.setting.modes.publishers(&self.setting.families);
         let straight = self.world_reported(settings.clone(), &[0]);
         let mixed = self.world_reported(settings, turns);
         if [&straight, &mixed].into_iter().any(remembers_what_no_object_says) {
@@ -294,8 +313,8 @@ impl Cluster {
     }
 
     /// A world that starts with nothing and sees the history, one event of the kind at its turn.
-    fn world_reported(&self, settings: Publisher, turns: &[u8]) -> World {
-        let mut world = world_of_nothing(settings);
+    fn world_reported(&self, settings: Publishers, turns: &[u8]) -> World {
+        let mut world = world_of_nothing(settings, self.setting.modes.node_configs());
         let mut open: Vec<_> =
             Kind::AS_LISTED.into_iter().map(|kind| (kind, self.store.history(kind).iter())).collect();
         let mut turns = turns.iter().cycle();

@@ -78,9 +78,13 @@ impl Cluster {
     }
 
     /// Whether a CiliumNode may be deleted. An agent that is restoring its pods continues with the next CiliumNode,
-    /// even if that shows nothing. And no other object shows the CIDRs of another allocator.
+    /// even if that shows nothing. Only that object shows the CIDRs of another allocator, and which of several blocks is the
+    /// first.
     pub(super) fn may_lose_cilium_node(&self, name: &NodeName) -> bool {
-        self.taint.is(name) || !self.has_unclaimed(name) && !self.is_restoring(name)
+        self.taint.is(name)
+            || !self.has_unclaimed(name)
+                && !self.is_restoring(name)
+                && !self.may_get_another_first_block(name)
     }
 
     /// Whether an agent may restart. In multi-pool mode, a pod may get an address of a removed block before its agent
@@ -93,7 +97,7 @@ impl Cluster {
             over.peek().is_some()
                 && over.all(|claim| matches!(claim.state, ClaimState::Held | ClaimState::Draining(_)))
         };
-        self.setting.mode != Mode::MultiPool
+        self.setting.modes.of_all != Mode::MultiPool
             || self.taint.is(name)
             || self.agents.get(name).is_none_or(|agent| agent.held().iter().all(|address| is_kept(*address)))
     }

@@ -7,7 +7,7 @@ use cilium_node_ipam::model::request::{NewClaim, Publication};
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::world::World;
 
-use super::super::mode::{Mode, blocks, shown_by_node};
+use super::super::mode::{Mode, Modes, blocks, shown_by_node};
 
 /// A block is published only for the Node object that its claim is held for, as far as this process knows the two.
 pub(super) fn is_for_its_node(world: &World, publication: &Publication) -> Result<(), String> {
@@ -22,6 +22,11 @@ pub(super) fn is_for_its_node(world: &World, publication: &Publication) -> Resul
         }
     }
     Ok(())
+}
+
+/// The mode of a node, as far as this process knows its labels.
+pub(super) fn mode_in(world: &World, runs: Modes, node: &NodeName) -> Mode {
+    world.node(node).map_or(runs.of_all, |node| runs.of_labels(&node.labels))
 }
 
 /// The blocks that the carrier of a node shows, as far as this process knows it.

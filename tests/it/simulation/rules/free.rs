@@ -71,7 +71,7 @@ pub(super) fn is_adoptable(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool
     let is_of_name = |pool: &Pool| {
         let name = pool.pod_ip_pool.as_ref().map_or(POOL, PodIpPoolName::as_str);
         let mut under = seen.pools.allocated.iter().filter(|entry| entry.cidrs.contains(&cidr));
-        store.mode != Mode::MultiPool || under.all(|entry| entry.pool == name)
+        store.modes.of_all != Mode::MultiPool || under.all(|entry| entry.pool == name)
     };
     let is_block = |pool: &&Pool| blocks_of(store, pool, cidr.family()).contains(&cidr);
     is_nowhere_else(store, &seen.name, cidr)
@@ -88,6 +88,9 @@ pub(in super::super) fn is_nowhere_else(store: &Store, node: &NodeName, cidr: Ci
         && store
             .cilium_nodes()
             .all(|other| other.name == *node || !carried_by_cilium_node(other).intersects(cidr))
+        && store
+            .nodes()
+            .all(|other| other.name == *node || !store.shown_anywhere(&other.name).intersects(cidr))
         && store
             .carriers()
             .iter()
@@ -138,6 +141,7 @@ fn free_of(store: &Store, taint: &Taint, node: &Node, pool: &Pool, family: Famil
         store.cilium_nodes().flat_map(|seen| carried_by_cilium_node(seen).cidrs().collect::<Vec<_>>()),
     );
     taken.extend(store.carriers().iter().flat_map(|seen| blocks(seen)));
+    taken.extend(store.nodes().flat_map(|node| store.shown_anywhere(&node.name).cidrs().collect::<Vec<_>>()));
     let is_free = |block: &Cidr| !taint.reaches(*block) && taken.iter().all(|other| !other.overlaps(*block));
     let Some((size, _)) = pool.size_for(node, family) else { return Vec::new() };
     blocks_of_size(store, pool, family, size).into_iter().filter(is_free).collect()

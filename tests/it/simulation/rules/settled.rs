@@ -1,6 +1,6 @@
 //! The rules at rest, when nothing is left to do: claims are published, and every node is served that can be served.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::model::names::{NodeName, PodIpPoolName};
@@ -9,6 +9,7 @@ use cilium_node_ipam::model::pool::Pool;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 
+use super::super::agent::Agent;
 use super::super::cluster::Setting;
 use super::super::mode::{Mode, OTHER_POOL, POOL, POOLS, blocks, given_of, offered};
 use super::super::store::Store;
@@ -28,6 +29,7 @@ const MINIMUM: u128 = 4;
 pub(in super::super) fn settled(
     store: &Store,
     setting: &Setting,
+    agents: &BTreeMap<NodeName, Agent>,
     given: &Given,
     taint: &Taint,
 ) -> Result<(), String> {
@@ -43,9 +45,10 @@ pub(in super::super) fn settled(
         if seen.deleting || is_left_alone || is_in_the_way || is_undecided(store, seen, &claims) {
             continue;
         }
+        let mode = store.mode_of(&node.name);
         let mut needs = Vec::new();
         for family in &setting.families {
-            match setting.mode {
+            match mode {
                 Mode::Crd => needs.push(Need::of(store, taint, node, seen, &claims, *family)),
                 Mode::MultiPool => {
                     needs.extend(POOLS.map(|name| Need::of_pools(store, taint, node, seen, *family, name)));
@@ -55,7 +58,7 @@ pub(in super::super) fn settled(
                 }
             }
         }
-        let minimum = match setting.mode {
+        let minimum = match mode {
             Mode::Crd => MINIMUM,
             Mode::MultiPool | Mode::ClusterPool | Mode::Kubernetes(_) => 1,
         };
@@ -67,13 +70,16 @@ pub(in super::super) fn settled(
             }
         } else {
             is_published(store, seen, &claims)?;
+            // A person holds its growth, or its agent of another mode does not report its use.
+            let is_of_mode = agents.get(&node.name).is_none_or(|agent| agent.mode() == mode);
+            let may_grow = node.growth_hold.is_none() && is_of_mode;
             for need in &needs {
                 let mut of_name = needs.iter().filter(|other| other.name == need.name);
                 // The first blocks under a name are of all families, or there are none.
-                let cannot_begin = setting.mode == Mode::MultiPool
+                let cannot_begin = mode == Mode::MultiPool
                     && seen.pools.allocated.iter().all(|entry| entry.pool != need.name)
                     && of_name.any(|other| other.reach < minimum);
-                if !cannot_begin {
+                if !cannot_begin && may_grow {
                     need.is_met_or_cannot(&node.name)?;
                 }
             }
@@ -99,7 +105,7 @@ fn is_adopted(store: &Store, setting: &Setting, node: &Node, seen: &CiliumNode) 
         || node.deleting
         || is_any_away
         || !seen.malformed.is_empty()
-        || (store.mode.gives_one_block() && !is_whole)
+        || (store.mode_of(&node.name).gives_one_block() && !is_whole)
     {
         return Ok(());
     }
@@ -113,8 +119,8 @@ fn is_adopted(store: &Store, setting: &Setting, node: &Node, seen: &CiliumNode) 
 /// which of several blocks its agent has, or pods use a block that a user gave up. Until then nothing is published.
 fn is_undecided(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
     let of_family = |family: Family| claims.iter().filter(|claim| claim.cidr.family() == family).count();
-    let is_one_of_several =
-        store.mode.gives_one_block() && Family::ALL.iter().any(|family| of_family(*family) > 1);
+    let is_one_of_several = store.mode_of(&seen.name).gives_one_block()
+        && Family::ALL.iter().any(|family| of_family(*family) > 1);
     let has_pods = |claim: &Claim| {
         claim.state == ClaimState::Releasing(Reason::Unused) && has_pods_in(store, &seen.name, claim)
     };
@@ -142,11 +148,11 @@ fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(
         }
         _ => false,
     };
+    let mode = store.mode_of(&seen.name);
     // Where a node has one block, any other claim of it stays. So does a claim that overlaps another.
     let is_left = |claim: &Claim| {
-        !blocks(seen).contains(&claim.cidr) && (store.mode.gives_one_block() || is_overlapped(store, claim))
+        !blocks(seen).contains(&claim.cidr) && (mode.gives_one_block() || is_overlapped(store, claim))
     };
-    let mode = store.mode;
     let claims: Vec<&Claim> =
         claims.iter().copied().filter(|claim| !has_left(claim) && !is_left(claim)).collect();
     let carried: BTreeSet<Cidr> = blocks(seen).into_iter().collect();

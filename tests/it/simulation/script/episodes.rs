@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 use proptest::strategy::Union;
 
-use super::super::cluster::{Hand, Place, Step, Suite};
+use super::super::cluster::{Hand, Hold, Place, Step, Suite};
 use super::super::pools::{Shape, shape};
 use super::{Events, Profile, Steps, given, hears, kind, release, wants, weighted};
 
@@ -258,6 +258,44 @@ pub(super) fn loses_its_map(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
                 2 => (2u8..40).prop_map(|seconds| vec![Step::TimePasses { seconds }]),
             ];
             proptest::collection::vec(event, 4..=20)
+                .prop_map(move |events| [&begins[..], &events.concat()].concat())
+        })
+        .boxed()
+}
+
+/// A node with pods changes its mode forth and back. In between its agent restarts by accident, its CiliumNode is
+/// deleted, it grows, and one of two replicas may be deaf.
+pub(super) fn moves_in(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
+    (0u8..3, 1u8..3, 0..profile.n_nodes, 0..profile.n_pools)
+        .prop_flat_map(|(one, distance, node, pool)| {
+            let two = one + distance;
+            let hold = || prop_oneof![3 => Just(Hold::Held), 1 => Just(Hold::Free)];
+            let starts = || vec![Step::AgentLooks { node }, Step::AgentIsReady { node }];
+            let begins = [&gets_first_blocks(pool, node, one)[..], &starts()].concat();
+            let wants = move |(pods, from)| {
+                vec![Step::PodsAreWanted { node, pods, from }, Step::AgentReports { node }]
+            };
+            let event = prop_oneof![
+                4 => hold().prop_map(move |hold| vec![Step::NodeMoves { node, hold }]),
+                3 => Just([&[Step::AgentPodIsRecreated { node }][..], &starts()].concat()),
+                1 => Just(vec![Step::AgentPodIsRecreated { node }]),
+                1 => Just(vec![Step::AgentRestarts { node, release: 0 }]),
+                2 => Just(starts()),
+                2 => (0u8..6, any::<u8>()).prop_map(wants),
+                2 => (10u8..24, any::<u8>()).prop_map(wants),
+                4 => Just(vec![works(one)]),
+                2 => Just(vec![works(two)]),
+                1 => lag(two),
+                1 => Just(vec![Step::HearsAgain { replica: two }]),
+                1 => (0u8..3).prop_map(move |decisions| vec![Step::Decision { replica: two, decisions }]),
+                1 => any::<u8>().prop_map(move |write| vec![Step::WriteProceeds { replica: two, write }]),
+                1 => Just(vec![Step::Restart { replica: two }]),
+                1 => Just(vec![Step::CiliumNodeIsDeleted { node }]),
+                1 => Just(vec![Step::CiliumNodeIsDeleted { node }, Step::AgentStarts { node }]),
+                2 => Just(vec![Step::NodeCommits { node }]),
+                2 => (2u8..40).prop_map(|seconds| vec![Step::TimePasses { seconds }]),
+            ];
+            proptest::collection::vec(event, 6..=30)
                 .prop_map(move |events| [&begins[..], &events.concat()].concat())
         })
         .boxed()
