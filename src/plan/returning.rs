@@ -20,7 +20,8 @@ impl Subject<'_> {
     /// The node gets its old blocks alone if its pools or its limits allow no other block, or if a write about the node
     /// has just failed.
     pub(super) fn await_new_primaries(&self, draft: &mut Draft) -> Step {
-        if !self.traits.has_primary_blocks {
+        // An agent of the former mode may run on a node that moves, and uses the first block alone.
+        if !self.traits.has_primary_blocks || self.node.growth_hold.is_some() {
             return NEXT;
         }
         let listed = self.publisher.blocks(self.carrier);

@@ -45,6 +45,13 @@ fn a_node_that_returns_to_a_draining_range_gets_a_new_block_in_front() {
     }
 }
 
+/// An agent in the mode cluster-pool or kubernetes may run there, and uses the first block alone.
+#[test]
+fn a_node_that_moves_gets_back_its_first_block_alone() {
+    let mut cluster = Cluster::of(&DRAINING.replace("node a 2", "node a 2 holds"));
+    cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
+}
+
 /// A process that starts in between sees only the objects.
 #[test]
 fn the_new_block_is_in_front_for_a_process_that_starts_later_too() {
