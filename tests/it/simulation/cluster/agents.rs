@@ -86,11 +86,15 @@ impl Cluster {
     /// The agent of a node creates the CiliumNode where there is none. One that has CIDRs of its Node names them at once.
     fn creates_cilium_node(&mut self, name: &NodeName) {
         Agent::start(&mut self.store, name);
-        if self.setting.modes.are_several() {
-            let is_of_node = |agent: &Agent| agent.mode().node_field().is_some();
-            if self.agents.get(name).is_some_and(is_of_node) {
-                self.reports(name);
-            }
+        self.copies(name);
+    }
+
+    /// An agent of the mode kubernetes writes the CIDRs of its Node onto the CiliumNode before it is ready, where nodes have
+    /// several modes.
+    fn copies(&mut self, name: &NodeName) {
+        let is_of_node = |agent: &Agent| agent.mode().node_field().is_some();
+        if self.setting.modes.are_several() && self.agents.get(name).is_some_and(is_of_node) {
+            self.reports(name);
         }
     }
 
@@ -176,6 +180,7 @@ impl Cluster {
         if self.agents.get(name).is_some_and(|agent| !agent.has_looked()) {
             self.looks(name);
         }
+        self.copies(name);
         self.restores(name, usize::MAX)?;
         if let Some(agent) = self.agents.get_mut(name)
             && agent.updates_first(&mut self.store, name)
