@@ -145,8 +145,8 @@ fn no_version_proves_that_a_block_left_which_was_leaving_in_the_mode_multi_pool(
     let rendered_with =
         |fields: &str| rendered(&Cluster::serving("crd v4", &format!("{leaving} {fields}")).plan("a"));
     assert_eq!(rendered_with("need=8 has=10.0.0.0/28"), "nothing");
-    // Our own query is no sign of such an agent.
-    assert_eq!(rendered_with("asked=90"), "cool 10.0.0.16/28 of node a");
+    // Only an agent of that mode answers our query.
+    assert_eq!(rendered_with("asked=90"), "nothing");
     assert_eq!(rendered_with(""), "cool 10.0.0.16/28 of node a");
     // It has taken the block again.
     assert_eq!(rendered_with("need=8 has=10.0.0.0/28,10.0.0.16/28"), "hold 10.0.0.16/28 for node a again");
@@ -177,10 +177,10 @@ fn a_node_that_returns_to_the_mode_multi_pool_keeps_the_blocks_of_its_pods() {
     };
     let publishes = "publish [10.0.0.16/28] and 14 addresses on ciliumnode a";
     assert_eq!(returned(held, "10.0.0.0/28 10.0.0.16/28 used=1 need=8 has=10.0.0.0/28"), publishes);
-    // Its agent ran in the mode cluster-pool meanwhile.
-    assert_eq!(returned(held, "bare 10.0.0.16/28 need=8 has=10.0.0.0/28"), publishes);
-    // A person has removed the fields of the other mode.
-    assert_eq!(returned(held, "used=1 need=8 has=10.0.0.0/28"), "release 10.0.0.16/28 of node a (Reclaimed)");
+    // An agent of 1.20 has removed the use, or a person the map.
+    let released = "release 10.0.0.16/28 of node a (Reclaimed)";
+    assert_eq!(returned(held, "10.0.0.0/28 10.0.0.16/28 used=0 need=8 has=10.0.0.0/28"), released);
+    assert_eq!(returned(held, "used=1 need=8 has=10.0.0.0/28"), released);
     // The block must leave, and no pod is in it just now.
     let drains = format!("{LEAVES}claim 10.0.0.16/28 a 1 Held @81 of=q");
     let both = "need=8 has=10.0.0.0/28,10.0.0.16/28";

@@ -153,8 +153,11 @@ fn a_check_names_each_pod_that_the_next_start_of_its_agent_loses() {
         ("10.1.0.0/24 10.0.0.0/26", false),
         ("10.0.0.0/26 has=10.1.0.0/24", true),
         ("10.0.0.0/26 10.1.0.0/24 has=10.1.0.0/24", false),
-        ("10.1.0.0/24 need=8 has=10.0.0.0/26", true),
-        ("10.1.0.0/24 need=8 has=10.0.0.0/26,10.1.0.0/24", false),
+        ("10.1.0.0/24 used=1 need=8 has=10.0.0.0/26", true),
+        ("10.1.0.0/24 used=1 need=8 has=10.0.0.0/26,10.1.0.0/24", false),
+        // Agents of multi-pool do not restore a pod with the first address of a block.
+        ("10.1.0.0/24 used=1 need=8 has=10.1.0.20/30", true),
+        ("10.1.0.0/24 used=1 need=8 has=10.1.0.20/32", false),
     ] {
         let in_mode = if shown.contains("need=") { "multi-pool v4" } else { "crd v4" };
         let cluster = Cluster::serving(in_mode, &format!("{nodes}\nciliumnode a @50 {shown}"));

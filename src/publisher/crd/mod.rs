@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use super::answer::{Absence, Drain, Holding, Leaving, Phase, QueryState, Removal, Stays};
 use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
-use super::multi_pool::has_pools;
+use super::multi_pool::{has_in_pools, has_pools};
 use super::one_store;
 use super::support::Support;
 use super::traits::Traits;
@@ -302,9 +302,7 @@ impl CiliumMode for Crd {
     }
 
     fn is_shown_by_other_mode(&self, carrier: Carrier<'_>, block: Cidr) -> bool {
-        carrier
-            .cilium_node()
-            .is_some_and(|cilium_node| cilium_node.pools.listed().any(|listed| listed.overlaps(block)))
+        carrier.cilium_node().is_some_and(|cilium_node| has_in_pools(cilium_node, block))
     }
 
     fn use_is_known(&self, carrier: Carrier<'_>) -> bool {

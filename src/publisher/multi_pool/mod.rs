@@ -336,18 +336,17 @@ impl CiliumMode for MultiPool {
         fields(carrier).is_some_and(reports_need)
     }
 
-    /// Agents of the other modes change neither `requested` nor `allocated`. So these fields say nothing about their
-    /// blocks.
+    /// An agent in crd mode changes neither `requested` nor `allocated`, so these fields say nothing about its blocks. It
+    /// reports its use. From 1.20 on an agent of this mode removes that.
     fn may_run_in_other_mode(&self, carrier: Carrier<'_>) -> bool {
-        carrier
-            .cilium_node()
-            .is_some_and(|CiliumNode { crd, .. }| !crd.pool.is_empty() || !crd.pod_cidrs.is_empty())
+        carrier.cilium_node().is_some_and(|CiliumNode { crd, .. }| {
+            !crd.pool.is_empty() && crd.used.as_ref().is_some_and(|used| !used.is_empty())
+        })
     }
 
     fn is_shown_by_other_mode(&self, carrier: Carrier<'_>, block: Cidr) -> bool {
-        carrier.cilium_node().is_some_and(|CiliumNode { crd, .. }| {
-            crd.pool.intersects(block) || crd.pod_cidrs.iter().any(|listed| listed.overlaps(block))
-        })
+        self.may_run_in_other_mode(carrier)
+            && carrier.cilium_node().is_some_and(|cilium_node| cilium_node.crd.pool.intersects(block))
     }
 
     fn use_is_known(&self, _: Carrier<'_>) -> bool {
@@ -356,7 +355,7 @@ impl CiliumMode for MultiPool {
 
     fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays> {
         removal::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)?;
-        if self.may_run_in_other_mode(carrier) { Err(Stays::OtherMode("podCIDRs and pool")) } else { Ok(()) }
+        if self.may_run_in_other_mode(carrier) { Err(Stays::OtherMode("pool")) } else { Ok(()) }
     }
 
     /// A claim drains once its agent has refused to release the block. The agent gives no more of it to new pods, and
@@ -512,7 +511,12 @@ pub(super) fn raise_need(fields: &mut PoolsFields, percent: u8) {
 
 /// Whether a CiliumNode has fields of an agent in this mode.
 pub(super) fn has_pools(cilium_node: &CiliumNode) -> bool {
-    reports_need(&cilium_node.pools) || cilium_node.pools.listed().next().is_some()
+    !cilium_node.pools.requested.is_empty() || cilium_node.pools.listed().next().is_some()
+}
+
+/// Whether such a field shows an address of this block.
+pub(super) fn has_in_pools(cilium_node: &CiliumNode, block: Cidr) -> bool {
+    cilium_node.pools.listed().any(|listed| listed.overlaps(block))
 }
 
 fn reports_need(fields: &PoolsFields) -> bool {

@@ -13,6 +13,7 @@ use super::answer::{Absence, Drain, Holding, Leaving, Removal, Stays};
 use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
 use super::edges::edge_addresses;
+use super::multi_pool::{has_in_pools, has_pools};
 use super::support::Support;
 use super::traits::Traits;
 use crate::model::address_class::AddressClass;
@@ -244,6 +245,15 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 
     fn malformed<'a>(&self, carrier: Carrier<'a>) -> Option<&'a Malformed> {
         self.mode.malformed(carrier)
+    }
+
+    /// An agent of multi-pool takes a CIDR again if it has missed its removal, and only its answer proves otherwise.
+    fn may_run_in_other_mode(&self, carrier: Carrier<'_>) -> bool {
+        carrier.cilium_node().is_some_and(has_pools)
+    }
+
+    fn is_shown_by_other_mode(&self, carrier: Carrier<'_>, block: Cidr) -> bool {
+        carrier.cilium_node().is_some_and(|cilium_node| has_in_pools(cilium_node, block))
     }
 
     fn use_is_known(&self, _: Carrier<'_>) -> bool {

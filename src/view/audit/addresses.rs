@@ -12,7 +12,7 @@ use crate::model::surroundings::PodAddresses;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 use crate::publisher::ipam_mode::IpamMode;
-use crate::publisher::pod_cidrs_on;
+use crate::publisher::{edge_addresses, pod_cidrs_on};
 use crate::world::World;
 
 const POD: &str = "Pod";
@@ -90,7 +90,10 @@ fn is_of_former_mode(world: &World, node: &NodeName, address: Cidr) -> bool {
     let is_offered = if is_crd {
         reader.n_published_in(carrier, address) > 0
     } else {
-        reader.blocks(carrier).iter().any(|block| block.covers(address))
+        reader
+            .blocks(carrier)
+            .iter()
+            .any(|block| block.covers(address) && !edge_addresses(*block).contains(address.first_address()))
     };
     is_shown && !is_offered
 }
