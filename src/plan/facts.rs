@@ -81,12 +81,10 @@ impl<'a> Facts<'a> {
             let is_shown_by_other_mode =
                 carrier.is_some_and(|carrier| publisher.is_shown_by_other_mode(carrier, claim.cidr));
             let leaving = carrier.filter(|_| claim.is_reclaimed()).map(|carrier| {
-                if !is_shown_by_other_mode {
-                    publisher.leaving(carrier, claim)
-                } else if carrier.revision().within() > Some(claim.revision) {
-                    Leaving::NoConsent
+                if is_shown_by_other_mode {
+                    Leaving::without_consent(carrier, claim)
                 } else {
-                    Leaving::NotSeen
+                    publisher.leaving(carrier, claim)
                 }
             });
             ClaimFacts {

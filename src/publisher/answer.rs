@@ -140,6 +140,14 @@ pub enum Leaving {
     NotSeen,
 }
 
+impl Leaving {
+    /// That of a block that this version of the carrier shows without the consent of the agent.
+    #[must_use]
+    pub fn without_consent(carrier: Carrier<'_>, claim: &Claim) -> Self {
+        if carrier.revision().within() > Some(claim.revision) { Self::NoConsent } else { Self::NotSeen }
+    }
+}
+
 /// Whether there is a usage query to the agent, and the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryState {

@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_second_small_block_is_surplus_with_a_low_threshold_only() {
         for (offered, used, free_below, surplus) in [
-            (14, 5, 8, false), // 9 free, and more than 16 are to stay
+            (14, 5, 8, false), // 9 stay free, and more than 16 must
             (14, 0, 8, false),
             (14, 0, 7, false),
             (14, 5, 4, true),  // 9 free, and 36 % of 14

@@ -388,13 +388,7 @@ impl CiliumMode for MultiPool {
     }
 
     fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
-        if !self.lists(carrier, claim.cidr) {
-            Leaving::Off
-        } else if carrier.revision().within() > Some(claim.revision) {
-            Leaving::NoConsent
-        } else {
-            Leaving::NotSeen
-        }
+        if self.lists(carrier, claim.cidr) { Leaving::without_consent(carrier, claim) } else { Leaving::Off }
     }
 
     fn support(&self, release: Option<CiliumVersion>) -> Support {
