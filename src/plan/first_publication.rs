@@ -18,8 +18,8 @@ use crate::model::names::ten_of;
 use crate::model::plan::{Unmet, Wait};
 
 /// The remedy where a node has one block for its life, as the last part of a sentence.
-const DRAIN_AND_RECREATE: &str = "; drain the node, delete its Node and CiliumNode, and let it join again after \
-                                  reuseAfterNodeLoss of the pool";
+const DRAIN_AND_RECREATE: &str = "; drain the node, turn its machine off, delete its Node and CiliumNode, \
+                                  and let it join again after reuseAfterNodeLoss of the pool";
 
 impl Subject<'_> {
     /// The node gets nothing if a claim that may be in use can't be published on a carrier that shows nothing of

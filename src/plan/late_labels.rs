@@ -94,7 +94,8 @@ fn listed(strays: &[Stray<'_>]) -> String {
 fn rejoin(strays: &[Stray<'_>]) -> Option<String> {
     let longest = strays.iter().map(|(_, pool)| pool.reuse_after_node_loss).max()?;
     Some(format!(
-        "drain the node, delete its Node and CiliumNode, and let it join again after {} s (reuseAfterNodeLoss)",
+        "drain the node, turn its machine off, delete its Node and CiliumNode, and let it join again after {} s \
+         (reuseAfterNodeLoss)",
         longest.as_secs()
     ))
 }

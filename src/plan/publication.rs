@@ -73,8 +73,8 @@ impl<'a> Subject<'a> {
                 NotPublishable::TooWide(widest) => {
                     let why = format!(
                         "it is not published, because the widest block in Cilium's mode {} is /{widest}; drain \
-                         the node, delete its Node and CiliumNode, and let it join again after \
-                         reuseAfterNodeLoss of the pool",
+                         the node, turn its machine off, delete its Node and CiliumNode, and let it join \
+                         again after reuseAfterNodeLoss of the pool",
                         self.publisher.ipam_mode().as_str(),
                     );
                     (FindingKind::BlockTooWide, why)

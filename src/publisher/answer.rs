@@ -68,8 +68,8 @@ pub enum Stays {
     Primary,
     /// In this mode a node has one block of each family for its life, and a node that returns gets it again.
     #[error(
-        "the only block of a node stays; drain the node, delete its Node and CiliumNode, and let it join again \
-         after reuseAfterNodeLoss of the pool"
+        "the only block of a node stays; drain the node, turn its machine off, delete its Node and CiliumNode, \
+         and let it join again after reuseAfterNodeLoss of the pool"
     )]
     ForLife,
     /// The carrier does not show exactly the addresses that the claim offers.

@@ -17,7 +17,7 @@ pub(super) fn finding(world: &World) -> Option<Finding> {
     let names: Vec<String> = left_over.map(|claim| block_name(claim.cidr)).collect();
     let message = format!(
         "{} of nodes whose agents use another CIDR of the family ({}): after a change from crd mode, pods of these blocks \
-         have lost their network; the blocks stay with the nodes; to free them, drain the nodes, and delete their Nodes\
+         have lost their network; the blocks stay with the nodes; to free them, drain the nodes, turn their machines off, and delete their Nodes\
          {} for reuseAfterNodeLoss of their pools",
         counted(names.len(), "claim"),
         ten_of(&names),

@@ -86,7 +86,7 @@ checks! {
         "Find both with `who CIDR`, and remove the one that no pod uses.";
     BothPublished "NIP0102" Error
         "Two claims overlap, and both are published."
-        "Drain one of the nodes and remove it from the cluster.";
+        "Drain one of the nodes, turn its machine off, and delete its Node and CiliumNode.";
     PoolsOverlap "NIP0103" Warning
         "Two pools declare the same addresses."
         "The older pool keeps them. Remove the range from the younger pool.";

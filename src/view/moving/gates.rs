@@ -293,7 +293,8 @@ impl Gates<'_> {
         Self::gate("block-size", wide.is_empty(), "no block is too wide for the mode crd".to_owned(), || {
             (
                 format!("{} is too wide for the mode crd, which takes /22 and /118 at most", ten_of(&wide)),
-                "This node can't move with its pods: drain it, delete its Node and CiliumNode, and let it join again."
+                "This node can't move with its pods: drain it, turn its machine off, delete its Node and CiliumNode, and \
+                 let it join again."
                     .to_owned(),
             )
         })
