@@ -183,7 +183,9 @@ impl Change {
             )],
             Self::Pool(pool) => match world.pool(&pool.name) {
                 Some(_) => Vec::new(),
-                None => vec![format!("families and podIPPool of the new pool {} are immutable", pool.name)],
+                None => {
+                    vec![format!("the new pool {} can't lose a family, nor change its podIPPool", pool.name)]
+                }
             },
             Self::Relabel(node, _) => match world.claims_of(node).count() {
                 0 => Vec::new(),
