@@ -60,6 +60,43 @@ fn a_dry_run_publishes_nothing_and_states_every_digest() {
     assert_eq!(serde_json::from_str::<Value>(&predicate).unwrap(), statement["predicate"]);
 }
 
+/// The values that the schema requires are there, and each address of a file names one.
+#[test]
+fn the_security_insights_name_files_that_exist() {
+    let insights =
+        |args: &[&str]| Command::new(root().join("scripts/security-insights")).args(args).output().unwrap();
+    let output = insights(&[HOMEPAGE, "Jo O'Hara <jo@example.com>"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let found: Value = serde_saphyr::from_str(&text).unwrap();
+    let person = json!({"name": "Jo O'Hara", "email": "jo@example.com", "primary": true});
+    for (field, expected) in [
+        ("/header/schema-version", json!("2.0.0")),
+        ("/header/url", json!(HOMEPAGE)),
+        ("/project/administrators/0", person.clone()),
+        ("/project/repositories/0/url", json!(HOMEPAGE)),
+        ("/project/vulnerability-reporting/reports-accepted", json!(true)),
+        ("/project/vulnerability-reporting/bug-bounty-available", json!(false)),
+        ("/repository/status", json!("active")),
+        ("/repository/core-team/0", person),
+        ("/repository/license/expression", json!("Apache-2.0")),
+    ] {
+        assert_eq!(found.pointer(field), Some(&expected), "{field}");
+    }
+    let files: Vec<&str> = text.split(&format!("{HOMEPAGE}/blob/main/")).skip(1).map(first_word).collect();
+    assert!(files.len() > 8, "{files:?}");
+    for file in files {
+        assert!(root().join(file).is_file(), "{file}");
+    }
+    for wrong in [&[HOMEPAGE][..], &["example.com", "Jo <jo@example.com>"], &[HOMEPAGE, "Jo"]] {
+        assert_eq!(insights(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+fn first_word(text: &str) -> &str {
+    text.split([' ', ',', '}', ']', '\n']).next().unwrap_or_default()
+}
+
 fn text_of(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
