@@ -148,7 +148,7 @@ fn definitions(installation: &Installation, lines: &mut Lines) {
     let how = "kubectl get crd nodeippools.nodeipam.io nodeipblocks.nodeipam.io";
     let Some(found) = lines.seen(Point::Definitions, &installation.definitions, how) else { return };
     if found.is_empty() {
-        lines.ok(Point::Definitions, "not installed yet: the chart and manifests/install.yaml have them");
+        lines.ok(Point::Definitions, "not installed yet: the chart and the folder crds have them");
     }
     for definition in found {
         let name = &definition.name;
