@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
+use kube::Api;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -17,6 +18,7 @@ use crate::support::control_plane::Options;
 use crate::support::controller::command;
 use crate::support::eventually::eventually;
 use crate::support::gobgp_daemon::Daemon;
+use crate::support::kubelet;
 use crate::support::objects::{Kind, PoolSpec};
 use crate::support::preparation::prepare;
 use crate::support::rig::Rig;
@@ -64,6 +66,7 @@ impl World {
     pub(crate) async fn start(mode: &'static str, summary: Summary) -> Result<Self> {
         let rig = Rig::start(Options { ipam: mode, ..Options::default() }).await?;
         rig.control_plane.limit_releasing(RELEASING).await?;
+        rig.control_plane.judge_at_answers().await?;
         prepare(&rig, BLOCK_SIZE).await?;
         let pool = PoolSpec::new("p").select("zone", "a").ipv4(BLOCK_SIZE, &RANGES);
         let pool = pool.with("reuseAfterNodeLoss", "10s").with("reuseAfter", "5s");
@@ -123,12 +126,7 @@ impl World {
     }
 
     /// An administrator gives one range back, and then the other one, until the chaos is over.
-    ///
-    /// Not in multi-pool mode: there only Pods show which addresses are used, and these pods have no objects.
     async fn drain_ranges(&self, over: &Over, mut rng: fastrand::Rng) -> Result<()> {
-        if self.rig.control_plane.options.ipam == "multi-pool" {
-            return Ok(());
-        }
         while !over.within(Duration::from_millis(rng.u64(30_000..120_000))).await {
             let draining = rng.usize(..=RANGES.len());
             // It fails while the server is away.
@@ -156,8 +154,10 @@ impl World {
         self.set_ranges(None).await?;
         // A node that needs less than it has would start another drain.
         self.rig.cluster.patch_pool("p", json!({"reclaim": {"mode": "DryRun"}})).await?;
+        let workloads = Api::namespaced(self.rig.cluster.client.clone(), "default");
         for agent in agents.iter() {
             let owner = "ns/last";
+            kubelet::create_bound(&workloads, &format!("{}-last", agent.name()), agent.name()).await?;
             let started = async || Ok(agent.allocate(owner).is_ok());
             self.rig
                 .cluster

@@ -116,6 +116,9 @@ func (s *supervisor) obey(ctx context.Context, commands <-chan []byte) {
 				s.judge.LimitReleasing(limit)
 			}
 			s.answer(c, answer{}, err)
+		case "answers":
+			s.judge.JudgeAtAnswers()
+			s.answer(c, answer{}, nil)
 		case "holds":
 			findings, err := s.judge.Hold(c.Node, c.Add, c.Remove)
 			s.announce(findings)

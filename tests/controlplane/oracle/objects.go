@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 )
 
@@ -19,12 +20,19 @@ type node struct {
 	cidrs []netip.Prefix
 	// allocated are those of them that its agent may use whole.
 	allocated []netip.Prefix
-	pool      []address // Sorted.
-	used      []address // Sorted.
-	freed     []address // Sorted: what the agent has let go, which is ready to be released, or released.
+	// asked says that a usage query waits for the answer of the agent, in mode multi-pool.
+	asked bool
+	// off are the CIDRs that left `allocated` with the usage query that still waits.
+	off   []netip.Prefix
+	pool  []address // Sorted.
+	used  []address // Sorted.
+	freed []address // Sorted: what the agent has let go, which is ready to be released, or released.
 	// bad are the texts that could not be read; a text is reported when it first appears.
 	bad []string
 }
+
+// queryPrefix begins the name of the pool by which a usage query is written.
+const queryPrefix = "nodeipam.io-asked-as-of-"
 
 // claim is what is known of a NodeIPBlock.
 type claim struct {
@@ -48,6 +56,9 @@ type ciliumNodeJSON struct {
 			PodCIDRs []string            `json:"podCIDRs"`
 			Pool     map[string]struct{} `json:"pool"`
 			Pools    struct {
+				Requested []struct {
+					Pool string `json:"pool"`
+				} `json:"requested"`
 				Allocated []struct {
 					CIDRs []string `json:"cidrs"`
 				} `json:"allocated"`
@@ -175,10 +186,14 @@ func (o *Oracle) judgeWithdrawn(name string, id nodeID, old, next *node) {
 				"%s is taken out of the pool of %s, which says that it is used", a, name)
 		}
 	}
-	for _, cidr := range old.allocated {
-		if slices.Contains(next.allocated, cidr) {
-			continue
-		}
+	left := slices.DeleteFunc(slices.Concat(old.off, old.allocated), func(cidr netip.Prefix) bool {
+		return slices.Contains(next.allocated, cidr)
+	})
+	if o.atAnswers && next.asked {
+		next.off = left
+		return
+	}
+	for _, cidr := range left {
 		for a := range o.held.first {
 			if cidr.Contains(a.addr()) && o.held.has(a, id) {
 				o.find(HeldAddressWithdrawn, a.prefix(), []nodeID{id}, "%s is taken off %s, whose agent holds %s", cidr, name, a)
@@ -294,6 +309,9 @@ func decodeNode(value []byte) (*node, error) {
 	n.cidrs = n.parseCIDRs("podCIDRs", object.Spec.IPAM.PodCIDRs)
 	for _, entry := range object.Spec.IPAM.Pools.Allocated {
 		n.allocated = append(n.allocated, n.parseCIDRs("allocated", entry.CIDRs)...)
+	}
+	for _, entry := range object.Spec.IPAM.Pools.Requested {
+		n.asked = n.asked || strings.HasPrefix(entry.Pool, queryPrefix)
 	}
 	for _, cidr := range n.allocated {
 		if !slices.Contains(n.cidrs, cidr) {

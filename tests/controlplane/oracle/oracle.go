@@ -58,6 +58,8 @@ type Oracle struct {
 	allowed []Allowance
 	// fixed says that an object keeps its podCIDRs for its life.
 	fixed bool
+	// atAnswers says that a CIDR that leaves `allocated` with a usage query is judged at the answer.
+	atAnswers bool
 	// maxReleasing is how long a claim may be Releasing.
 	maxReleasing time.Duration
 	report       Report
@@ -87,7 +89,7 @@ func (o *Oracle) Renew() {
 	o.used = newAddressIndex()
 	o.held = newAddressIndex()
 
-	o.allowed, o.fixed, o.maxReleasing = nil, false, defaultMaxReleasing
+	o.allowed, o.fixed, o.atAnswers, o.maxReleasing = nil, false, false, defaultMaxReleasing
 	o.report, o.now, o.fresh = Report{}, 0, nil
 }
 
@@ -166,6 +168,14 @@ func (o *Oracle) FixPodCIDRs() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.fixed = true
+}
+
+// JudgeAtAnswers says that pods start at any time in mode multi-pool. One may get an address of a CIDR while the CIDR
+// is taken off with a usage query, and the agent refuses that by its answer. So the answer is judged.
+func (o *Oracle) JudgeAtAnswers() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.atAnswers = true
 }
 
 // LimitReleasing says how long a claim may be Releasing from now on.

@@ -382,6 +382,48 @@ func TestCIDRsThatAreAllocatedAreJudgedAsPodCIDRsAre(t *testing.T) {
 	want(t, allocated("a", `{"pool":"default","cidrs":["10.0.0.1/28"]}`), Undecodable)
 }
 
+func TestACIDRThatLeavesWithAUsageQueryIsJudgedAtTheAnswer(t *testing.T) {
+	version := func(h *history, asked bool, cidrs string) []Finding {
+		requested := `{"pool":"default","needed":{"ipv4-addrs":16}}`
+		if asked {
+			requested += `,{"pool":"nodeipam.io-asked-as-of-7"}`
+		}
+		return h.apply(CiliumNode, "a", fmt.Appendf(nil, `{"metadata":{"name":"a"},"spec":{"ipam":{"pools":{`+
+			`"requested":[%s],"allocated":[{"pool":"default","cidrs":[%s]}]}}}}`, requested, cidrs))
+	}
+	const both, rest = `"10.0.0.0/28","10.0.0.16/28"`, `"10.0.0.0/28"`
+	for _, c := range []struct {
+		atAnswers     bool
+		answer        string
+		gone, settled []Rule
+	}{
+		{false, both, []Rule{HeldAddressWithdrawn}, nil},
+		{true, both, nil, nil},
+		{true, rest, nil, []Rule{HeldAddressWithdrawn}},
+	} {
+		h := newHistory(t)
+		if c.atAnswers {
+			h.oracle.JudgeAtAnswers()
+		}
+		h.claim("10.0.0.0/28", "a", "Held")
+		h.claim("10.0.0.16/28", "a", "Held")
+		want(t, version(h, false, both))
+		want(t, h.hold("a", "10.0.0.17", ""))
+		want(t, version(h, true, rest), c.gone...)
+		want(t, version(h, true, rest) /* nobody has answered */)
+		want(t, version(h, false, c.answer), c.settled...)
+		want(t, version(h, false, c.answer) /* it is reported once */)
+	}
+	// Without a query nobody asks the agent.
+	h := newHistory(t)
+	h.oracle.JudgeAtAnswers()
+	h.claim("10.0.0.0/28", "a", "Held")
+	h.claim("10.0.0.16/28", "a", "Held")
+	want(t, version(h, false, both))
+	want(t, h.hold("a", "10.0.0.17", ""))
+	want(t, version(h, false, rest), HeldAddressWithdrawn)
+}
+
 func TestAnAddressIsWithdrawnWithoutConsent(t *testing.T) {
 	for _, c := range []struct {
 		used, marks string

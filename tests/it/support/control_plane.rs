@@ -250,6 +250,12 @@ impl ControlPlane {
         self.ask(command, ASK_TIMEOUT).await.map(drop)
     }
 
+    /// From now on a block that is removed with a usage query is judged when its agent has answered. A pod may get an
+    /// address of it in the moment of the removal, and then the agent keeps the block.
+    pub(crate) async fn judge_at_answers(&self) -> Result<()> {
+        self.ask(json!({"cmd": "answers"}), ASK_TIMEOUT).await.map(drop)
+    }
+
     /// Reports to the oracle which addresses the agent of `node` gave back, and then which ones it took.
     pub(crate) async fn holds(&self, node: &str, add: &[&str], remove: &[&str]) -> Result<()> {
         let command = json!({"cmd": "holds", "node": node, "add": add, "remove": remove});

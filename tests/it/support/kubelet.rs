@@ -40,11 +40,22 @@ pub(crate) async fn create_running(
     node: &str,
     addresses: &[IpAddr],
 ) -> Result<()> {
+    create_bound(pods, name, node).await?;
+    report_addresses(pods, name, addresses).await
+}
+
+/// Creates a Pod that is bound to the node, and has no addresses yet.
+pub(crate) async fn create_bound(pods: &Api<Pod>, name: &str, node: &str) -> Result<()> {
     let pod = serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {"nodeName": node, "containers": [{"name": "app", "image": "app"}]},
     }))?;
     pods.create(&PostParams::default(), &pod).await?;
+    Ok(())
+}
+
+/// Reports that the Pod runs, and has these addresses.
+pub(crate) async fn report_addresses(pods: &Api<Pod>, name: &str, addresses: &[IpAddr]) -> Result<()> {
     let ips: Vec<_> = addresses.iter().map(|address| json!({"ip": address})).collect();
     let status = json!({"status": {"phase": "Running", "podIP": addresses.first(), "podIPs": ips}});
     pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
