@@ -218,6 +218,11 @@ fn node_name(node: u8) -> NodeName {
     format!("n{}", node % N_NODES).into()
 }
 
+/// The number of pods that kubelet allows on a node. One that returns in another zone may have another number.
+fn max_pods(number: u8) -> &'static str {
+    ["2", "6", "14"][usize::from(number) % 3]
+}
+
 fn pool_name(pool: u8) -> PoolName {
     format!("p{}", pool % N_POOLS).into()
 }
@@ -420,7 +425,7 @@ impl Cluster {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": { "name": name.as_str(), "labels": self.labels(name, zone) },
-            "status": { "addresses": addresses },
+            "status": { "addresses": addresses, "allocatable": { "pods": max_pods(number.wrapping_add(zone)) } },
         });
         drop(self.store.create(Kind::Node, made));
         // Its blocks follow the settings of now, or earlier ones that a replica still knows.

@@ -30,6 +30,8 @@ pub(super) struct Shape {
     bits: u8,
     /// Bits of the blocks of the nodes in the first zone, if they have another size.
     other_bits: Option<u8>,
+    /// Bits of the smallest and of the largest block, if the sizes of other nodes follow from their number of pods.
+    by_max_pods: Option<(u8, u8)>,
     /// The states of the four quarters of the universe; `None` where a quarter is not in the pool.
     quarters: [Option<RangeState>; 4],
     /// A place in the universe, and the size in bits of the range that is excluded there.
@@ -61,7 +63,11 @@ pub(super) fn shape(sizes: RangeInclusive<u8>) -> impl Strategy<Value = Shape> {
     (
         prop_oneof![3 => Just(None), 3 => Just(Some(0)), 2 => Just(Some(1)), 1 => Just(Some(2))],
         -1..=1i32,
-        (sizes.clone(), proptest::option::weighted(0.3, sizes)),
+        (
+            sizes.clone(),
+            proptest::option::weighted(0.3, sizes.clone()),
+            proptest::option::weighted(0.2, (sizes.clone(), sizes)),
+        ),
         [quarter(), quarter(), quarter(), quarter()],
         proptest::option::weighted(0.3, (any::<u8>(), 0u8..=5)),
         prop_oneof![Just(FirstLast::Offered), Just(FirstLast::Excluded)],
@@ -73,7 +79,7 @@ pub(super) fn shape(sizes: RangeInclusive<u8>) -> impl Strategy<Value = Shape> {
             |(
                 zone,
                 priority,
-                (bits, other_bits),
+                (bits, other_bits, by_max_pods),
                 quarters,
                 exclude,
                 first_last,
@@ -86,6 +92,7 @@ pub(super) fn shape(sizes: RangeInclusive<u8>) -> impl Strategy<Value = Shape> {
                     priority,
                     bits,
                     other_bits,
+                    by_max_pods: by_max_pods.map(|(one, other)| (one.min(other), one.max(other))),
                     quarters,
                     exclude,
                     first_last,
@@ -137,6 +144,7 @@ impl Shape {
             priority: 0,
             bits: 4,
             other_bits: None,
+            by_max_pods: None,
             quarters: [Some(RangeState::Active); 4],
             exclude: None,
             first_last: FirstLast::Excluded,
@@ -226,6 +234,9 @@ impl Shape {
         if let Some(bits) = self.other_bits.filter(|_| !has_name) {
             let of_zone = json!({ "matchLabels": { LABEL: ZONES[0] } });
             ranges["blockSizes"] = json!([{ "nodeSelector": of_zone, "blockSize": size(bits) }]);
+        }
+        if let Some((smallest, largest)) = self.by_max_pods.filter(|_| !has_name) {
+            ranges["blockSizeByMaxPods"] = json!({ "smallest": size(smallest), "largest": size(largest) });
         }
         ranges
     }

@@ -38,6 +38,9 @@ impl Cluster {
                 self.cordoned.insert(name.clone());
             }
         }
+        if !to.gives_one_block() && self.shows_too_little(name) {
+            return;
+        }
         if hold == Hold::Held {
             let agent = self.store.agent_pods.on(name).next().map(|pod| pod.uid.to_string());
             let before = agent.unwrap_or_default();
@@ -76,6 +79,17 @@ impl Cluster {
                 annotations.remove(HOLD_GROWTH);
             }
         });
+    }
+
+    /// Whether the CiliumNode of a node offers addresses, and none of a CIDR that its agent has in a mode with one block of
+    /// each family. The next agent in crd mode would lose the pods of that CIDR, so `migrate` moves no such node.
+    fn shows_too_little(&self, name: &NodeName) -> bool {
+        let Some(seen) = self.store.cilium_node(name) else { return false };
+        let pool = &seen.crd.pool;
+        let has_another = |agent: &Agent| {
+            agent.mode().gives_one_block() && agent.keeps().iter().any(|cidr| pool.count_in(*cidr) == 0)
+        };
+        !pool.is_empty() && self.agents.get(name).is_some_and(has_another)
     }
 
     /// Whether a block of a node is leaving it.
@@ -131,7 +145,8 @@ impl Cluster {
             let ends = [claim.cidr.first_address(), claim.cidr.last_address()];
             ends.into_iter().any(|end| claim.offers(end) && !is_assignable(claim.cidr, end))
         };
-        let has_others = known.len() > first.len() || of_node().any(offers_ends);
+        let has_others =
+            known.iter().any(|cidr| first.get(&cidr.family()) != Some(cidr)) || of_node().any(offers_ends);
         Some(Return { first, has_others })
     }
 }
