@@ -2,7 +2,7 @@
 //! `docs/how-to/restore-etcd.md`.
 
 mod definitions;
-mod page;
+pub(crate) mod page;
 mod procedure;
 
 use std::collections::BTreeSet;

@@ -12,12 +12,12 @@ use serde_json::json;
 
 use crate::agent_pods::wait_reported;
 use crate::multi_pool::carried;
+use crate::restored::page::{Page, Shell};
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make};
 use crate::support::cilium_operator::CiliumOperator;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
-use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::preparation::prepare;
 use crate::support::rig::{Rig, under_oracle};
@@ -75,13 +75,12 @@ fn lie_in(cidrs: &BTreeSet<String>, range: &str) -> bool {
     !cidrs.is_empty() && cidrs.iter().all(|cidr| cidr.starts_with(range))
 }
 
-/// Removes a sign as `docs/how-to/take-over-from-cilium-operator.md` and the finding say.
-pub(crate) async fn remove_sign(rig: &Rig, node: &str) -> Result<()> {
-    let names = r#"{"metadata":{"managedFields":[{}]}}"#;
-    kubectl(&rig.control_plane, &["patch", "ciliumnode", node, "--type=merge", "-p", names]).await?;
-    let status = ["patch", "ciliumnode", node, "--subresource=status", "--type=merge", "-p"];
-    let without_error = r#"{"status":{"ipam":{"operator-status":null}}}"#;
-    kubectl(&rig.control_plane, &[&status[..], &[without_error]].concat()).await.map(drop)
+/// Removes the signs of all nodes, by the commands of the page.
+pub(crate) async fn remove_signs(rig: &Rig) -> Result<()> {
+    let page = include_str!("../../docs/how-to/take-over-from-cilium-operator.md");
+    let commands = Page::of(page).next()?;
+    ensure!(commands.contains("managedFields"), "the page has other commands:\n{commands}");
+    Shell::new(&rig.control_plane)?.run(&commands).await.map(drop)
 }
 
 /// The names of all writers of a CiliumNode.
@@ -109,7 +108,7 @@ async fn a_node_that_an_operator_serves_in_multi_pool_mode_is_left_to_it_until_i
         ensure!(rig.cluster.objects(Kind::Block).is_empty(), "a claim was made");
 
         operator.end().await?;
-        remove_sign(rig, "n").await?;
+        remove_signs(rig).await?;
         wait_finding(rig, &controller, "0").await?;
         wait_claims_carried(rig).await?;
         for number in 0..PODS {
@@ -148,9 +147,7 @@ async fn an_operator_that_begins_beside_us_in_multi_pool_mode_costs_no_pod_its_a
         newcomer.restart_and_restore(SOON).await?;
 
         operator.end().await?;
-        for node in ["n", "m"] {
-            remove_sign(rig, node).await?;
-        }
+        remove_signs(rig).await?;
         wait_finding(rig, &controller, "0").await?;
         for number in 0..PODS {
             ask(rig, &newcomer, &format!("ns/late-{number}")).await?;

@@ -18,7 +18,7 @@ use crate::chronicle::wait_gone;
 use crate::migration::{set_ipam, wait_passive};
 use crate::multi_pool::SLOW;
 use crate::scene::{SOON, wait_claims_carried};
-use crate::second_allocator::remove_sign;
+use crate::second_allocator::remove_signs;
 use crate::support::agent::{Agent, Make, Release, Settings};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -151,9 +151,7 @@ async fn accidents_while_a_cluster_moves_cost_no_pod_its_address() -> Result<()>
             || daemons.keys().map(|node| (*node, rig.cluster.published(node).unwrap_or_default().pod_cidrs));
         let before: Vec<_> = carried().collect();
         operator_by_mistake(rig, "old").await?;
-        for node in daemons.keys() {
-            remove_sign(rig, node).await?;
-        }
+        remove_signs(rig).await?;
         ensure!(carried().collect::<Vec<_>>() == before, "the operator has changed {before:?}");
 
         let batch = ["migrate", "next", "a", "b", "c", "old", "--yes", "--timeout", "150s"];

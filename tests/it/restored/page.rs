@@ -17,11 +17,11 @@ use crate::support::playground::environment;
 const RESTORE: &str = include_str!("../../../docs/how-to/restore-etcd.md");
 
 /// The blocks of commands that are still to do, in the order of the page.
-pub(super) struct Page(VecDeque<String>);
+pub(crate) struct Page(VecDeque<String>);
 
 impl Page {
     /// A whole page.
-    pub(super) fn of(text: &str) -> Self {
+    pub(crate) fn of(text: &str) -> Self {
         Self(blocks(text))
     }
 
@@ -31,7 +31,7 @@ impl Page {
     }
 
     /// The next block of commands.
-    pub(super) fn next(&mut self) -> Result<String> {
+    pub(crate) fn next(&mut self) -> Result<String> {
         self.0.pop_front().context("the page has no more commands")
     }
 
@@ -65,14 +65,14 @@ fn blocks(text: &str) -> VecDeque<String> {
 }
 
 /// The shell of an administrator who has the tools of Kubernetes, etcd and the product.
-pub(super) struct Shell<'a> {
+pub(crate) struct Shell<'a> {
     plane: &'a ControlPlane,
     folder: TempDir,
     environment: String,
 }
 
 impl<'a> Shell<'a> {
-    pub(super) fn new(plane: &'a ControlPlane) -> Result<Self> {
+    pub(crate) fn new(plane: &'a ControlPlane) -> Result<Self> {
         let program = Path::new(env!("CARGO_BIN_EXE_cilium-node-ipam"));
         let programs = program.parent().context("the program is in a folder")?;
         let folder = tempfile::tempdir()?;
@@ -93,7 +93,7 @@ impl<'a> Shell<'a> {
     }
 
     /// Runs commands, and returns their output.
-    pub(super) async fn run(&self, commands: &str) -> Result<String> {
+    pub(crate) async fn run(&self, commands: &str) -> Result<String> {
         let (status, output) = self.answer(commands).await?;
         ensure!(status.success(), "{commands}: {status}\n{output}");
         Ok(output)
