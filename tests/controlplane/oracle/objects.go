@@ -31,7 +31,7 @@ type node struct {
 	bad []string
 }
 
-// queryPrefix begins the name of the pool by which a usage query is written.
+// queryPrefix is the prefix of the name of the pool that stands for a usage query.
 const queryPrefix = "nodeipam.io-asked-as-of-"
 
 // claim is what is known of a NodeIPBlock.

@@ -171,7 +171,7 @@ func (o *Oracle) FixPodCIDRs() {
 }
 
 // JudgeAtAnswers says that pods start at any time in mode multi-pool. One may get an address of a CIDR while the CIDR
-// is taken off with a usage query, and the agent refuses that by its answer. So the answer is judged.
+// is removed with a usage query, and the agent refuses that by its answer. So the answer is judged.
 func (o *Oracle) JudgeAtAnswers() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

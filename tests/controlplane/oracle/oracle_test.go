@@ -414,7 +414,7 @@ func TestACIDRThatLeavesWithAUsageQueryIsJudgedAtTheAnswer(t *testing.T) {
 		want(t, version(h, false, c.answer), c.settled...)
 		want(t, version(h, false, c.answer) /* it is reported once */)
 	}
-	// Without a query nobody asks the agent.
+	// Without a query no agent can refuse.
 	h := newHistory(t)
 	h.oracle.JudgeAtAnswers()
 	h.claim("10.0.0.0/28", "a", "Held")
