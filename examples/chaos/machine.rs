@@ -63,10 +63,12 @@ impl<'a> Machine<'a> {
             let n_acts = self.rng.u8(2..12);
             for _ in 0..n_acts {
                 if over.within(Duration::from_millis(self.rng.u64(2000..40_000))).await {
+                    self.wait_serving(&mut agent).await?;
                     return Ok(agent);
                 }
                 self.act(&mut agent).await?;
             }
+            self.wait_serving(&mut agent).await?;
             self.leave(agent).await?;
         }
     }
@@ -101,14 +103,15 @@ impl<'a> Machine<'a> {
         format!("cilium-{}-{}", self.name, self.n_joined)
     }
 
-    /// The Pods of its workloads, in a namespace with no other Pods.
-    fn workloads(&self) -> Api<Pod> {
-        Api::namespaced(self.rig.cluster.client.clone(), "default")
-    }
-
     /// The name of the Pod of a workload.
     fn workload(&self, owner: &str) -> String {
         format!("{}-{}", self.name, owner.trim_start_matches("ns/"))
+    }
+
+    /// Deletes the Pod of a workload.
+    async fn end_workload(&self, owner: &str) -> Result<()> {
+        let (pods, name) = (workloads(self.rig), self.workload(owner));
+        self.repeat(async || delete(pods.delete(&name, &at_once()).await)).await
     }
 
     /// A pod starts, in the order of a real one: its Pod is bound to the node, the agent gives it addresses, and the
@@ -116,10 +119,10 @@ impl<'a> Machine<'a> {
     async fn start_pod(&mut self, agent: &FakeAgent) -> Result<bool> {
         self.n_pods += 1;
         let owner = format!("ns/pod-{}", self.n_pods);
-        let (pods, name) = (self.workloads(), self.workload(&owner));
+        let (pods, name) = (workloads(self.rig), self.workload(&owner));
         self.repeat(async || created(kubelet::create_bound(&pods, &name, &self.name).await)).await?;
         let Ok(addresses) = agent.allocate(&owner) else {
-            self.repeat(async || delete(pods.delete(&name, &at_once()).await)).await?;
+            self.end_workload(&owner).await?;
             return Ok(false);
         };
         let addresses: Vec<_> = addresses.each().collect();
@@ -147,8 +150,14 @@ impl<'a> Machine<'a> {
         }
     }
 
-    async fn act(&mut self, agent: &mut FakeAgent) -> Result<()> {
+    /// Waits until the agent serves pods. It may have given up and started again, so its pods are compared.
+    async fn wait_serving(&mut self, agent: &mut FakeAgent) -> Result<()> {
         wait_ready(self.rig, self.summary, agent).await?;
+        self.end_lost_pods(agent).await
+    }
+
+    async fn act(&mut self, agent: &mut FakeAgent) -> Result<()> {
+        self.wait_serving(agent).await?;
         match self.rng.u8(..10) {
             0..4 => {
                 for _ in 0..self.rng.usize(1..PODS) {
@@ -166,8 +175,7 @@ impl<'a> Machine<'a> {
                         // It has given up since the last look, and its pods stay.
                         break;
                     }
-                    let (pods, name) = (self.workloads(), self.workload(&owner));
-                    self.repeat(async || delete(pods.delete(&name, &at_once()).await)).await?;
+                    self.end_workload(&owner).await?;
                     self.pods.remove(&owner);
                     self.summary.count("machine: pods stopped");
                 }
@@ -201,8 +209,7 @@ impl<'a> Machine<'a> {
     async fn end_lost_pods(&mut self, agent: &FakeAgent) -> Result<()> {
         let held = agent.held();
         let is_lost = |addresses: &Vec<IpAddr>| !addresses.iter().all(|address| held.contains_key(address));
-        let lost: Vec<_> = self.pods.iter().filter(|(_, addresses)| is_lost(addresses)).collect();
-        let lost: Vec<_> = lost.into_iter().map(|(owner, had)| (owner.clone(), had.clone())).collect();
+        let lost: BTreeMap<_, _> = self.pods.clone().into_iter().filter(|(_, had)| is_lost(had)).collect();
         for (owner, had) in lost {
             let releasing = self.releasing().await?;
             ensure!(
@@ -211,8 +218,7 @@ impl<'a> Machine<'a> {
                 self.name
             );
             self.summary.count("machine: pods lost in a known gap of multi-pool");
-            let (pods, name) = (self.workloads(), self.workload(&owner));
-            self.repeat(async || delete(pods.delete(&name, &at_once()).await)).await?;
+            self.end_workload(&owner).await?;
             self.pods.remove(&owner);
         }
         Ok(())
@@ -232,7 +238,7 @@ impl<'a> Machine<'a> {
         self.pods.clear();
         let nodes = Kind::Node.api(&self.rig.cluster.client);
         self.repeat(async || delete(nodes.delete(&self.name, &DeleteParams::default()).await)).await?;
-        let (agents, workloads) = (kubelet::pods(&self.rig.cluster.client), self.workloads());
+        let (agents, workloads) = (kubelet::pods(&self.rig.cluster.client), workloads(self.rig));
         self.repeat(async || delete(agents.delete(&self.agent_pod(), &at_once()).await)).await?;
         let own = ListParams::default().fields(&format!("spec.nodeName={}", self.name));
         self.repeat(async || delete(workloads.delete_collection(&at_once(), &own).await)).await?;
@@ -249,6 +255,11 @@ fn code_of(error: &anyhow::Error) -> Option<u16> {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
     }
+}
+
+/// The Pods of all workloads, in a namespace with no other Pods.
+pub(crate) fn workloads(rig: &Rig) -> Api<Pod> {
+    Api::namespaced(rig.cluster.client.clone(), "default")
 }
 
 /// An object that is there counts as created: the answer to an earlier request may have been lost.

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
-use kube::Api;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::faults;
-use crate::machine::{Machine, wait_ready};
+use crate::machine::{Machine, wait_ready, workloads};
 use crate::replicas::Replicas;
 use crate::summary::Summary;
 use crate::support::agent::FakeAgent;
@@ -154,7 +153,7 @@ impl World {
         self.set_ranges(None).await?;
         // A node that needs less than it has would start another drain.
         self.rig.cluster.patch_pool("p", json!({"reclaim": {"mode": "DryRun"}})).await?;
-        let workloads = Api::namespaced(self.rig.cluster.client.clone(), "default");
+        let workloads = workloads(&self.rig);
         for agent in agents.iter() {
             let owner = "ns/last";
             kubelet::create_bound(&workloads, &format!("{}-last", agent.name()), agent.name()).await?;
